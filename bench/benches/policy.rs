@@ -1,7 +1,7 @@
 //! Reads a second of each workload, with a million blocks in memory and a thousand streams.
 //!
-//! `cargo bench --manifest-path bench/Cargo.toml [-- PART_OF_A_NAME]`. A workload's memory is filled once; then
-//! its reads go on from sample to sample, and nothing is set up between them.
+//! `cargo bench --manifest-path bench/Cargo.toml [-- PART_OF_A_NAME]`. A workload's memory is filled once. Its
+//! reads then continue from sample to sample, without any set-up between.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_
 use foretell_bench::{Bench, Machine, Workload};
 use foretell_heap::Heap;
 
-/// As the product has it.
+/// The product's allocator.
 #[global_allocator]
 static HEAP: Heap = Heap;
 
 const BLOCKS: u64 = 1_000_000;
 
-/// Several times as long as *shuffled* takes for one order, in which its cost goes up and down: samples are of a part of it,
-/// and their spread is that of its phases too.
+/// Several times as long as one order of *shuffled*, in which its cost goes up and down. A sample covers a part
+/// of an order, so its spread includes these phases.
 const MEASURED: Duration = Duration::from_secs(10);
 
 fn policy(criterion: &mut Criterion) {
@@ -29,7 +29,7 @@ fn policy(criterion: &mut Criterion) {
         .warm_up_time(Duration::from_secs(1))
         .measurement_time(MEASURED);
     for workload in Workload::ALL {
-        // Made when it is first called, which it is not if its name is not asked for.
+        // Made on first use, which does not happen if its name is not selected.
         let mut bench = None;
         group.bench_function(workload.name(), |bencher| {
             let bench = bench.get_or_insert_with(|| Bench::new(workload, BLOCKS));

@@ -1,12 +1,12 @@
-//! The driver: reads, and what the policy wants done about them.
+//! The driver: makes reads, and does what the policy asks for.
 //!
-//! * **A. Time.** The programs together read once in `READ_NS`. The clock is counted, not read.
-//! * **B. Demand.** Who reads what is not there waits for it, and nobody else does: the fetch ends before
-//!   anything else happens.
-//! * **C. Prefetches** end `DISK_NS` after they were begun, in this order. Who reads what is on its way is said to wait until
-//!   it has ended, and time does not stand still for it.
+//! * **A. Time.** All programs together make one read each `READ_NS`. The clock is counted, not read.
+//! * **B. Demand.** A program that misses waits, and no other does: the fetch ends before anything else
+//!   happens.
+//! * **C. Prefetches** end `DISK_NS` after their beginning, in order. For a read of a block in flight, the
+//!   policy is told the wait until its fetch ends, but the clock does not advance.
 //!
-//! Not here: data, failures, devices with queues.
+//! Not here: data, failures, and devices with queues.
 
 use std::collections::VecDeque;
 
@@ -20,12 +20,12 @@ pub const DEVICE: DeviceId = DeviceId(0);
 /// Bytes of a block.
 pub const BLOCK_BYTES: u64 = 8192;
 
-/// A: from one read to the next, ns.
+/// A: time between two reads, in ns.
 const READ_NS: u64 = 500;
-/// C: that of an NVMe drive, ns.
+/// C: latency of an NVMe drive, in ns.
 const DISK_NS: u64 = 100_000;
 
-/// What has happened so far, in reads and blocks.
+/// Counts since the beginning, of reads and blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Reads.
@@ -34,9 +34,9 @@ pub struct Tally {
     pub hits: u64,
     /// Fetches begun ahead of reads.
     pub prefetches: u64,
-    /// Blocks that have left memory.
+    /// Blocks evicted from memory.
     pub evicted: u64,
-    /// A hash of all that the policy said, to compare what two versions of it decide.
+    /// A hash of all the policy's decisions, to compare two versions of it.
     pub said: u64,
 }
 
@@ -46,13 +46,13 @@ pub struct Driver {
     /// The policy.
     pub policy: Policy,
     now: Nanos,
-    /// When each ends, and what it brings.
+    /// Fetches in flight, with the times at which they end.
     under_way: VecDeque<(Nanos, Fetch)>,
     tally: Tally,
 }
 
 impl Driver {
-    /// A driver of a policy by `rules` with room for `capacity_blocks`.
+    /// A driver of a policy with `rules` and room for `capacity_blocks`.
     pub fn new(rules: Rules, capacity_blocks: u64) -> Self {
         let costs = CostModel { disk_ns: DISK_NS as f64, ..CostModel::default() };
         let config = Config {
@@ -68,7 +68,7 @@ impl Driver {
         }
     }
 
-    /// What has happened.
+    /// The counts so far.
     pub fn tally(&self) -> Tally {
         self.tally
     }
@@ -78,12 +78,12 @@ impl Driver {
         self.policy.open_stream(self.now, HinterId(reader.0), Some(reader))
     }
 
-    /// Discloses.
+    /// Gives the policy a hint.
     pub fn hint(&mut self, stream: StreamId, hint: Hint) {
         self.policy.hint(self.now, stream, hint);
     }
 
-    /// One read, and all that follows from it.
+    /// Makes one read, and does everything that follows from it.
     #[inline]
     pub fn read(&mut self, reader: ReaderId, block: Block) -> Access {
         self.now = Nanos(self.now.0 + READ_NS);
@@ -119,7 +119,7 @@ impl Driver {
         access
     }
 
-    /// When a block that is on its way will be there.
+    /// The time at which a block in flight arrives.
     #[cold]
     fn arrives(&self, block: Block) -> Nanos {
         let brings = |fetch: &Fetch| match fetch.work {

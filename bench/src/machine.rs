@@ -1,7 +1,8 @@
-//! What the machine is, and how fast it is just now: figures of cost mean little without.
+//! The machine, and its speed at the moment, without which measured costs mean little.
 //!
-//! Two measures, which a policy that is all arithmetic, or all cache misses, would follow: additions each of
-//! which needs the one before, and loads each of whose addresses comes from the one before ([`LoadChain`]).
+//! There are two measures, for the two extremes of a policy that only computes or only misses the processor's
+//! caches: additions of which each needs the result of the one before, and loads of which each gets its address
+//! from the one before ([`LoadChain`]).
 
 use std::fmt;
 use std::fs;
@@ -10,14 +11,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::random::Random;
 
-/// Bytes that a processor's caches move at a time.
+/// Bytes of a line of the processor's caches.
 const LINE_BYTES: usize = 64;
 
-/// Additions that are timed at a time, and how often; the fastest counts.
+/// Additions that are timed at once, and how often; the fastest round counts.
 const ADDITIONS: u64 = 20_000_000;
 const ADDITION_ROUNDS: usize = 5;
 
-/// The machine as a table's heading states it.
+/// The machine, as the heading of a table states it.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// Today, in UTC: `2026-11-22`.
@@ -28,28 +29,28 @@ pub struct Machine {
     pub kernel: String,
     /// Dependent additions in a nanosecond.
     pub additions_per_ns: f64,
-    /// Whether memory comes in huge pages.
+    /// Which memory comes in huge pages.
     pub huge_pages: HugePages,
 }
 
-/// Which of what a process with foretell's heap allocates comes in huge pages: the processor finds the places of so many more
-/// bytes by what it remembers of them.
+/// Which allocations of a process with foretell's heap come in huge pages, for which the processor needs fewer
+/// address translations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePages {
-    /// Large blocks, for which foretell's heap asks.
+    /// Large blocks, for which foretell's heap requests them.
     Large,
-    /// All, by the kernel's setting, `always`.
+    /// All, by the kernel's setting `always`.
     Always,
-    /// All, since the C library was told to ask for them too: `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`.
+    /// All, since `GLIBC_TUNABLES=glibc.malloc.hugetlb=1` makes the C library request them too.
     Asked,
-    /// Of those that were set apart for the purpose, as long as there are some: `glibc.malloc.hugetlb=2`.
+    /// All, from the pages reserved for the purpose while there are some: `glibc.malloc.hugetlb=2`.
     Reserved,
-    /// By the kernel's setting, `never`, or there are none.
+    /// None, by the kernel's setting `never` or since the kernel has none.
     Never,
 }
 
 impl HugePages {
-    /// What they are here, by the kernel's setting and the environment.
+    /// The state here, by the kernel's setting and the environment.
     fn find() -> Self {
         let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
         let tunables = std::env::var("GLIBC_TUNABLES").unwrap_or_default();
@@ -84,7 +85,7 @@ impl fmt::Display for HugePages {
 }
 
 impl Machine {
-    /// This one, now. Takes some 50 ms.
+    /// Measures this machine; takes about 50 ms.
     pub fn measure() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -108,7 +109,7 @@ impl fmt::Display for Machine {
     }
 }
 
-/// Bytes of memory that can still be had, if the kernel tells.
+/// Bytes of memory that are still available, if the kernel reports it.
 pub fn available_bytes() -> Option<u64> {
     let facts = fs::read_to_string("/proc/meminfo").ok()?;
     let line = facts.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -116,8 +117,8 @@ pub fn available_bytes() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The date of a day counted from 1970-01-01, in the Gregorian calendar (Hinnant, "chrono-compatible
-/// low-level date algorithms", 2013: years that begin in March have their odd day at the end).
+/// The date of a day counted from 1970-01-01, in the Gregorian calendar (Hinnant, "chrono-compatible low-level
+/// date algorithms", 2013: years begin in March, so that the leap day comes last).
 fn date(days: u64) -> String {
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
@@ -129,8 +130,8 @@ fn date(days: u64) -> String {
     format!("{:04}-{month:02}-{day:02}", era * 400 + year + next)
 }
 
-/// Fibonacci's numbers modulo 2⁶⁴: no addition can begin before the one before it has ended, and no compiler
-/// knows a shorter way.
+/// Fibonacci numbers modulo 2⁶⁴: no addition can begin before the one before has ended, and no compiler knows a
+/// shorter way.
 fn additions_per_ns() -> f64 {
     let round = |_| {
         let (mut last, mut sum) = (black_box(0u64), black_box(1u64));
@@ -144,15 +145,14 @@ fn additions_per_ns() -> f64 {
     (0..ADDITION_ROUNDS).map(round).fold(0.0, f64::max)
 }
 
-/// As much as a processor's caches move at a time.
+/// One line of the processor's caches.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Line {
     next: u32,
 }
 
-/// An array through which every load leads to a random other place: what a cache miss costs in memory of
-/// this size.
+/// An array in which each load leads to a random other place: the cost of a cache miss in memory of this size.
 #[derive(Debug)]
 pub struct LoadChain {
     lines: Vec<Line>,
@@ -160,7 +160,7 @@ pub struct LoadChain {
 }
 
 impl LoadChain {
-    /// One of so many bytes, 128 at least and 256 GiB at most.
+    /// A chain of `bytes`, from 128 to 256 GiB.
     pub fn new(bytes: usize) -> Self {
         let lines = u32::try_from(bytes / LINE_BYTES).unwrap_or(u32::MAX).max(2);
         let mut lines: Vec<Line> = (0..lines).map(|next| Line { next }).collect();
@@ -172,12 +172,12 @@ impl LoadChain {
         LoadChain { lines, at: 0 }
     }
 
-    /// Bytes that it takes.
+    /// Bytes of the array.
     pub fn memory_bytes(&self) -> usize {
         self.lines.capacity() * LINE_BYTES
     }
 
-    /// Goes on by so many loads, and tells what one takes, ns.
+    /// Makes `loads` further loads, and returns the time of one, in ns.
     pub fn load_ns(&mut self, loads: u32) -> f64 {
         let began = Instant::now();
         let mut at = self.at;

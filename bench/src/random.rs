@@ -1,4 +1,4 @@
-//! Repeatable draws: SplitMix64 (Steele, Lea and Flood, 2014), and Zipf's law by rejection-inversion
+//! Repeatable random numbers: SplitMix64 (Steele, Lea and Flood, 2014), and Zipf's law by rejection-inversion
 //! (Hörmann and Derflinger, 1996).
 
 /// A generator of uniform numbers.
@@ -6,7 +6,7 @@
 pub struct Random(u64);
 
 impl Random {
-    /// The generator whose sequence `seed` determines.
+    /// The generator with the seed `seed`.
     pub fn new(seed: u64) -> Self {
         Random(seed)
     }
@@ -39,7 +39,7 @@ impl Random {
     }
 }
 
-/// Ranks `0..ranks`, the i-th with a chance proportional to `(i + 1)^-exponent`.
+/// Draws ranks from `0..ranks`, the i-th with a probability proportional to `(i + 1)^-exponent`.
 #[derive(Clone, Copy, Debug)]
 pub struct Zipf {
     exponent: f64,
@@ -50,7 +50,7 @@ pub struct Zipf {
 }
 
 impl Zipf {
-    /// `exponent` is not 1.
+    /// `exponent` must not be 1.
     pub fn new(ranks: u64, exponent: f64) -> Self {
         let ranks = ranks as f64;
         let mut zipf = Zipf { exponent, ranks, first: 0.0, last: 0.0, shortcut: 0.0 };
@@ -68,7 +68,7 @@ impl Zipf {
         (y * (1.0 - self.exponent)).powf(1.0 / (1.0 - self.exponent))
     }
 
-    /// A rank.
+    /// Draws a rank.
     pub fn draw(&self, random: &mut Random) -> u64 {
         loop {
             let u = self.last + random.unit() * (self.first - self.last);

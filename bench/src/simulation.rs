@@ -1,8 +1,8 @@
-//! Workloads of the simulated machine: what `sim-speed` runs.
+//! Workloads of the simulated machine, which `sim-speed` runs.
 //!
-//! The machine is that of the TIP papers with more memory: 15 HP 97560 disks behind a striping driver, blocks of
-//! 8 KiB, 8192 of them in memory, and 1 ms of work after each read. Steps are made one by one, so that a run of any
-//! length takes no more memory than a short one.
+//! The machine is that of the TIP papers with more memory: 15 HP 97560 disks behind a striping driver, blocks
+//! of 8 KiB, 8192 of them in memory, and 1 ms of work after each read. Steps are made one by one, so that a
+//! long run takes no more memory than a short one.
 
 use std::rc::Rc;
 
@@ -23,39 +23,40 @@ const CAPACITY_BLOCKS: u64 = 8192;
 const HIT: Nanos = Nanos(243_000);
 const DRIVER: Nanos = Nanos(580_000);
 const WORK: Nanos = Nanos(1_000_000);
-/// The array.
+/// The array of disks.
 const DEVICE: DeviceId = DeviceId(1);
 
-/// A: files that are read at random, and blocks of each.
+/// A: files that are read at random, blocks of each, and Zipf's exponent.
 const DRAWN_FILES: u64 = 16;
 const DRAWN_FILE_BLOCKS: u64 = 1024;
 const EXPONENT: f64 = 0.99;
-/// A: draws that are made beforehand and gone through again and again. Drawing takes longer than a read.
+/// A: draws made in advance and repeated, since drawing takes longer than a read.
 const DRAWS: usize = 1 << 20;
-/// B: blocks of the file that is read over and over.
+/// B: blocks of the file that is read again and again.
 const LOOP_BLOCKS: u64 = 9000;
 /// C: programs, files of each, and blocks of a file.
 const SCANNERS: u64 = 4;
 const SCANNED_FILES: u64 = 100;
 const SCANNED_FILE_BLOCKS: u64 = 1000;
 
-/// What programs do.
+/// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Simulation {
-    /// One program reads blocks of 16 files, twice as many as memory holds, by Zipf's law, and discloses nothing.
+    /// A: one program reads blocks of 16 files, which are twice as large as memory, by Zipf's law and without
+    /// hints.
     Zipf,
-    /// The same with all blocks equally likely, of as many as memory holds.
+    /// A: the same with uniform draws from as many blocks as memory holds.
     Uniform,
-    /// One program reads a file a tenth larger than memory over and over, and discloses the next pass.
+    /// B: one program reads a file a tenth larger than memory again and again, and discloses the next pass.
     Loop,
-    /// Four programs read file after file, and disclose the next one.
+    /// C: four programs read one file after another, and disclose the next one.
     Scans,
-    /// Two of the first, a loop and four scans at once, with one cache.
+    /// Two `Zipf` programs, a `Loop` and four `Scans` at once, with one cache.
     Mixed,
 }
 
 impl Simulation {
-    /// Those that are compared.
+    /// The workloads that are compared.
     pub const ALL: [Simulation; 4] =
         [Simulation::Zipf, Simulation::Uniform, Simulation::Loop, Simulation::Scans];
 
@@ -70,13 +71,13 @@ impl Simulation {
         }
     }
 
-    /// The first with `part` in its name.
+    /// The first workload whose name contains `part`.
     pub fn named_like(part: &str) -> Option<Simulation> {
         let mut all = Simulation::ALL.into_iter().chain([Simulation::Mixed]);
         all.find(|simulation| simulation.name().contains(part))
     }
 
-    /// The machine, and programs that make about `reads` reads in all.
+    /// The machine, and programs that make about `reads` reads together.
     pub fn build(self, rules: Rules, reads: u64) -> (MachineSpec, Vec<Program>) {
         let mut steps: Vec<Steps> = Vec::new();
         match self {
@@ -103,7 +104,7 @@ impl Simulation {
     }
 }
 
-/// All files, in the order in which they lie in the volume.
+/// All files, in their order in the volume.
 fn sizes_bytes() -> impl Iterator<Item = (FileId, u64)> {
     let drawn = (0..DRAWN_FILES).map(drawn_file);
     let scanned = (0..SCANNERS)
@@ -128,7 +129,7 @@ fn scanned_file(scanner: u64, number: u64) -> StoredFile {
     stored(1000 * (1 + scanner) + number % SCANNED_FILES, SCANNED_FILE_BLOCKS)
 }
 
-/// Ranks by Zipf's law, each at a place of its own anywhere in the files.
+/// Draws by Zipf's law; the ranks lie at random places of the files.
 fn zipf_draws(seed: u64) -> Rc<[u32]> {
     let blocks = DRAWN_FILES * DRAWN_FILE_BLOCKS;
     let (mut random, zipf) = (Random::new(seed), Zipf::new(blocks, EXPONENT));
@@ -151,21 +152,21 @@ fn drawn(reads: u64, draws: Rc<[u32]>) -> Steps {
     })
 }
 
-/// B: whole passes.
+/// B: reads whole passes.
 fn looped(reads: u64) -> Steps {
     let file = looped_file();
     let passes = u32::try_from(reads.div_ceil(LOOP_BLOCKS)).unwrap_or(u32::MAX);
     program::passes(file, passes, WORK, Disclosure::NextPass)
 }
 
-/// C: whole files, in turn.
+/// C: reads whole files in turn.
 fn scan(scanner: u64, reads: u64) -> Steps {
     let files = reads.div_ceil(SCANNED_FILE_BLOCKS);
     let hint = move |number| {
         let file = scanned_file(scanner, number);
         Step::Hint(Hint::whole_file(file.target(), DEVICE))
     };
-    // The file being read, what of it is read, and the hints that are given.
+    // The current file, the next block of it, and the number of hints given.
     let (mut number, mut next, mut hints) = (0, 0, 0);
     steps(move || {
         if hints < files.min(number + 2) {
@@ -182,7 +183,7 @@ fn scan(scanner: u64, reads: u64) -> Steps {
     })
 }
 
-/// What `next` gives, with work after each read.
+/// The steps of `next`, with work after each read.
 fn steps(mut next: impl FnMut() -> Option<Step> + 'static) -> Steps {
     let mut works = false;
     Box::new(std::iter::from_fn(move || {

@@ -1,10 +1,10 @@
-//! The workloads: who reads which block next.
+//! The workloads: the next read, and its reader.
 //!
-//! A driver learns of reads several at a time, and has the policy prepare for them (`Policy::prepare`).
+//! The driver gets several reads at a time, and lets the policy prepare for them (`Policy::prepare`).
 //!
-//! Those of streams have one for each [`PART_BLOCKS`] blocks of memory, [`STREAMS_MAX`] at most; every read is by a
-//! stream drawn at random. They begin at different places of their files, so that not all of them come to the end, and
-//! disclose more, in the same thousand reads. Draws are made beforehand.
+//! Workloads with streams have one for each [`PART_BLOCKS`] blocks of memory, at most [`STREAMS_MAX`]. Each
+//! read is made by a random stream. Streams begin at different places of their files, so that they do not all
+//! reach the end, and disclose more, within the same thousand reads. Random draws are made in advance.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,54 +16,54 @@ use foretell_policy::{
 use crate::driver::{BLOCK_BYTES, DEVICE, Driver, Tally};
 use crate::random::{Random, Zipf};
 
-/// Memory for each stream, blocks; more where there is more than [`STREAMS_MAX`] need.
+/// Blocks of memory for each stream; more if there is more memory than [`STREAMS_MAX`] streams need.
 pub const PART_BLOCKS: u64 = 1000;
-/// Streams.
+/// Number of streams, at most.
 pub const STREAMS_MAX: u64 = 1000;
 
-/// Draws that are made beforehand, at least, and used over and over.
+/// Least number of draws, which are made in advance and repeated.
 const DRAWS_MIN: u64 = 1 << 22;
 /// Zipf's exponent, as in YCSB.
 const EXPONENT: f64 = 0.99;
-/// Blocks of a file that is scanned, and how many files are disclosed ahead.
+/// Blocks of a scanned file, and the number of files disclosed ahead.
 const SCANNED_BLOCKS: u64 = 256;
 const SCANS_AHEAD: u64 = 16;
-/// A shuffled file has so many times the blocks that there is memory for it.
+/// Size of a shuffled file, as a multiple of the memory for it.
 const SHUFFLED_PARTS: u64 = 2;
-/// Orders in which files are shuffled, for all streams.
+/// Number of orders in which files are shuffled, shared by all streams.
 const SHUFFLES: u64 = 8;
-/// Reads that the driver takes in together, as it would from a ring; half of what can be prepared at once.
+/// Reads that the driver takes at once, as from a ring; half of those that the policy can prepare for at once.
 const BATCH_READS: usize = 32;
-/// The file of the reads without streams.
+/// The file of reads without streams.
 const COMMON: FileId = FileId(1 << 60);
-/// Who makes the reads without streams.
+/// The reader of reads without streams.
 const ANYBODY: ReaderId = ReaderId(1 << 60);
 
-/// See the [module](self).
+/// A workload; see the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
-    /// `foretell`; each stream reads its file, which is in memory, for ever. It was disclosed once.
+    /// `foretell`; each stream reads its file, which is in memory, without end. It was disclosed once.
     LoopsThatFit,
-    /// `foretell`; each stream reads file after file, once, and discloses them ahead of time.
+    /// `foretell`; each stream reads one file after another, once, and discloses them in advance.
     Scans,
-    /// `foretell`; each stream reads the blocks of one file, twice as large as its memory, each time in
-    /// another order, disclosed as single blocks.
+    /// `foretell`; each stream reads the blocks of one file, twice as large as its memory, each time in another
+    /// order, disclosed as single blocks.
     Shuffled,
-    /// `foretell`; every other read as in `Scans`, the others without hints, by Zipf's law, of as many
-    /// blocks as there is memory for.
+    /// `foretell`; every other read is one of `Scans`. The others have no hints and follow Zipf's law, over as
+    /// many blocks as memory holds.
     ScansAndZipf,
-    /// `lru`; all blocks are in memory and alike.
+    /// `lru`; all blocks are in memory, and equally likely.
     LruUniform,
     /// `lru`; all blocks are in memory, and read by Zipf's law.
     LruZipf,
     /// `lru`; a loop over all blocks in memory.
     LruLoop,
-    /// `lru`; every block is another one.
+    /// `lru`; every read is of a new block.
     LruMisses,
 }
 
 impl Workload {
-    /// All of them.
+    /// All workloads.
     pub const ALL: [Workload; 8] = [
         Workload::LoopsThatFit,
         Workload::Scans,
@@ -75,7 +75,7 @@ impl Workload {
         Workload::LruMisses,
     ];
 
-    /// The name under which it is reported.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Workload::LoopsThatFit => "foretell, loops that fit",
@@ -89,8 +89,8 @@ impl Workload {
         }
     }
 
-    /// The reads after which what it costs has gone once up and down, with so many blocks in memory: what was fetched
-    /// together is read, and let go, together one order later.
+    /// The number of reads in which the cost goes through a whole cycle, with so many blocks in memory. Blocks
+    /// that were fetched together are read, and evicted, together one order later.
     pub fn period_reads(self, capacity_blocks: u64) -> u64 {
         match self {
             Workload::Shuffled => (SHUFFLED_PARTS * capacity_blocks).max(1),
@@ -98,12 +98,12 @@ impl Workload {
         }
     }
 
-    /// So many reads at least, in whole [periods](Workload::period_reads).
+    /// At least `reads_min` reads, rounded up to whole [periods](Workload::period_reads).
     pub fn whole_reads(self, capacity_blocks: u64, reads_min: u64) -> u64 {
         reads_min.next_multiple_of(self.period_reads(capacity_blocks))
     }
 
-    /// The rules it runs under.
+    /// The policy's rules.
     pub fn rules(self) -> Rules {
         match self {
             Workload::LoopsThatFit
@@ -115,37 +115,37 @@ impl Workload {
     }
 }
 
-/// One stream, and how far its reader is.
+/// A stream, and the position of its reader.
 #[derive(Debug)]
 struct Hinter {
     stream: StreamId,
-    /// In its present file, or order.
+    /// Position in its current file or order.
     at: u64,
-    /// Files, or orders, that are behind.
+    /// Files or orders that are complete.
     done: u64,
 }
 
-/// A workload and the policy under it.
+/// A workload, with its policy.
 #[derive(Debug)]
 pub struct Bench {
     workload: Workload,
     driver: Driver,
     hinters: Vec<Hinter>,
-    /// Memory for each of them, blocks.
+    /// Blocks of memory for each hinter.
     part_blocks: u64,
     orders: Vec<Arc<[Segment]>>,
-    /// Streams, or blocks of the common file.
+    /// Draws of streams, and of blocks of the common file.
     draws: Vec<u32>,
     blocks: Vec<u32>,
     turn: usize,
-    /// The reads that come next, and what is disclosed after which of them: hinter and number.
+    /// The next reads; and the disclosures to make after some of them, as place, hinter and number.
     batch: Vec<(ReaderId, Block)>,
     next: usize,
     disclosures: VecDeque<(usize, usize, u64)>,
 }
 
-/// A power of two of draws, and at least as many as there are `things` to draw from: fewer would never come
-/// to most of them.
+/// A power of two of draws, and at least as many as there are `things`; with fewer, most things would never be
+/// drawn.
 fn draws(things: u64, mut draw: impl FnMut(&mut Random) -> u64) -> Vec<u32> {
     let mut random = Random::new(7);
     (0..things.next_power_of_two().max(DRAWS_MIN))
@@ -154,8 +154,8 @@ fn draws(things: u64, mut draw: impl FnMut(&mut Random) -> u64) -> Vec<u32> {
 }
 
 impl Bench {
-    /// `workload` with memory for `capacity_blocks`, settled: all that is in memory has been replaced or read again, by nearly
-    /// every stream.
+    /// `workload` with memory for `capacity_blocks`, after a warm-up in which nearly every stream has replaced
+    /// or read again what is in memory.
     pub fn new(workload: Workload, capacity_blocks: u64) -> Self {
         let parts = (capacity_blocks / PART_BLOCKS).clamp(1, STREAMS_MAX);
         let streams = if workload.rules() == Rules::FORETELL { parts } else { 0 };
@@ -210,10 +210,10 @@ impl Bench {
             .collect();
     }
 
-    /// Where a reader begins in its first file, or order: all over them, by the golden ratio.
+    /// Where a reader begins in its first file or order; the golden ratio spreads readers over it.
     fn first_at(&self, reader: u64) -> u64 {
         let blocks = match self.workload {
-            Workload::LoopsThatFit => return 0, // Nothing happens at its end.
+            Workload::LoopsThatFit => return 0, // The end of a loop changes nothing.
             Workload::Shuffled => self.part_blocks * SHUFFLED_PARTS,
             _ => SCANNED_BLOCKS,
         };
@@ -227,7 +227,7 @@ impl Bench {
                 self.driver.read(ANYBODY, Block { file: COMMON, index });
             }
         }
-        // Streams are drawn at random: some take longer than others to come round.
+        // Streams are drawn at random, so some take longer for a pass than others.
         let reads = match self.workload {
             Workload::LoopsThatFit => capacity_blocks + capacity_blocks / 2,
             Workload::Scans => 2 * capacity_blocks,
@@ -265,7 +265,7 @@ impl Bench {
         &self.orders[((hinter as u64 + number) % SHUFFLES) as usize]
     }
 
-    /// Discloses the file, or order, of this number; of the first one what its reader has not passed.
+    /// Discloses the file or order `number`; of the first one, only what its reader has not passed.
     fn disclose(&mut self, hinter: usize, number: u64) {
         let Hinter { stream, at, .. } = self.hinters[hinter];
         let passed_blocks = if number == 0 { at } else { 0 };
@@ -292,7 +292,7 @@ impl Bench {
         self.driver.hint(stream, hint);
     }
 
-    /// One read, and all that follows from it.
+    /// Makes one read, and does everything that follows from it.
     #[inline]
     pub fn step(&mut self) -> Access {
         if self.next == self.batch.len() {
@@ -367,17 +367,17 @@ impl Bench {
         (ReaderId(hinter as u64), block)
     }
 
-    /// What has happened since the beginning.
+    /// The counts since the beginning.
     pub fn tally(&self) -> Tally {
         self.driver.tally()
     }
 
-    /// The policy under it.
+    /// The policy.
     pub fn policy(&self) -> &Policy {
         &self.driver.policy
     }
 
-    /// The policy alone.
+    /// Returns the policy alone.
     pub fn into_policy(self) -> Policy {
         self.driver.policy
     }
@@ -387,7 +387,7 @@ impl Bench {
 mod tests {
     use super::*;
 
-    /// The share of 10,000 reads that are hits, after the warm-up.
+    /// The hit ratio of 10,000 reads after the warm-up.
     fn hits(workload: Workload) -> f64 {
         let mut bench = Bench::new(workload, 3 * PART_BLOCKS);
         assert_eq!(bench.policy().held_blocks(), 3 * PART_BLOCKS, "{workload:?}: memory is full");

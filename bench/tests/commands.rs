@@ -1,4 +1,5 @@
-//! The commands run, print what docs/results/performance.md shows, and name what they cannot use. Times are not looked at.
+//! The commands run, print the tables of docs/results/performance.md, and name arguments that they cannot use.
+//! Times are not checked.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -30,7 +31,7 @@ fn rows<'a>(text: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
 fn scale_prints_draws_and_writes_a_row_for_each_size() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let (json, svg) = (folder.join("scale.json"), folder.join("scale.svg"));
-    // Longer than what will be there: nothing of it may be left.
+    // Longer than the new content, to check that nothing of it is left.
     std::fs::write(&json, vec![b'x'; 1 << 20]).unwrap();
     let files = [json.to_str().unwrap(), svg.to_str().unwrap()];
     let text = printed(SCALE, &["--json", files[0], "--svg", files[1], "2000"]);
@@ -60,7 +61,7 @@ fn memory_counts_what_a_policy_takes() {
     }
     let segments = rows(&text, "each disclosed");
     assert_eq!(segments.len(), 4, "{text}");
-    // The segment itself: no less than its offset and its length.
+    // The segment itself takes at least its offset and its length.
     assert!(segments[0][2].parse::<f64>().unwrap() >= 16.0, "{text}");
 }
 

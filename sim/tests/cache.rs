@@ -1,4 +1,4 @@
-//! The cache without a clock: against reference counts, recorded ones, and the off-line optimum.
+//! The cache without a clock, compared with reference counts, golden counts, and the off-line optimum.
 
 mod common;
 
@@ -14,7 +14,7 @@ use foretell_sim::offline::NEED_A_CLOCK;
 use foretell_sim::trace::{Format, Trace};
 use proptest::prelude::*;
 
-/// Misses of unit blocks from a cold start, as given with the recordings: LRU and MIN.
+/// Misses of LRU and MIN with single blocks, from a cold start, as published with the recordings.
 const REFERENCE: [(&str, u64, u64, u64); 5] = [
     ("lirs-sprite", 100, 105_079, 65_929),
     ("lirs-sprite", 1_000, 12_544, 9_060),
@@ -28,7 +28,7 @@ fn options(policy: &str, hints: Hints, capacity_blocks: u64) -> CacheOptions {
     CacheOptions { policy, capacity_blocks, hints, depth_blocks: None }
 }
 
-/// Runs `reads` and checks what holds for any result.
+/// Runs `reads`, and checks the properties of every result.
 fn result(reads: &[Block], options: &CacheOptions) -> CacheResult {
     let mut seen = 0;
     let result = run(&reads.iter().copied().collect(), options, &mut |reads| seen += reads);
@@ -50,7 +50,7 @@ fn load(path: &Path) -> Vec<Block> {
     trace.into_reads().expect("it is well formed").blocks().collect()
 }
 
-/// The recordings of the table that are there, with the rest of their rows.
+/// The rows of the table whose recordings are available, with their reads.
 fn references() -> impl Iterator<Item = (&'static str, Vec<Block>, u64, u64, u64)> {
     let mut loaded: HashMap<&str, Option<Vec<Block>>> = HashMap::new();
     REFERENCE.into_iter().filter_map(move |(name, capacity, lru, belady)| {
@@ -98,7 +98,7 @@ proptest! {
         prop_assert_eq!(tip2, misses_on_demand(&reads, "belady", Hints::None, capacity));
     }
 
-    /// The ledger asserts the rest.
+    /// The driver's ledger asserts the rest.
     #[test]
     fn no_policy_fetches_less_than_min(
         reads in recordings(), capacity in 1u64..40, depth in prop::option::of(0u64..10),
@@ -187,7 +187,7 @@ fn policies_are_known_by_name() {
     }
 }
 
-/// One row of `golden/counts.tsv`: as given, and counted now.
+/// A row of `golden/counts.tsv` with its counts computed anew.
 fn count_anew(row: &str, folder: &Path) -> String {
     let fields: Vec<&str> = row.split('\t').collect();
     let [trace, policy, hints, depth, capacity, ..] = fields[..] else {

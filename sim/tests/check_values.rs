@@ -1,7 +1,7 @@
-//! The disk models against published and derived figures.
+//! Compares the disk models with published and derived values.
 //!
-//! Tolerances: a seek time is exact to a microsecond; a rate from a long run within 0.5 %; a mean of
-//! random requests within 1 % (10,000 draws have a standard error of about 0.3 %).
+//! Tolerances: a seek time is exact to a microsecond, a rate of a long run to 0.5 %, and a mean over random
+//! requests to 1 % (10,000 draws have a standard error of about 0.3 %).
 
 use foretell_policy::Nanos;
 use foretell_sim::device::parameters::DiskParameters;
@@ -26,7 +26,7 @@ fn near(value: f64, expected: f64, tolerance: f64) {
     assert!(difference <= tolerance, "{value} is not within {tolerance} of {expected}");
 }
 
-/// Serves `requests` back to back and returns their answers and the end of the last.
+/// Serves `requests` back to back; returns their services and the end of the last.
 fn run(
     device: &mut dyn Device,
     requests: impl IntoIterator<Item = Request>,
@@ -81,15 +81,15 @@ fn hp97560_reads_at_its_rates() {
     near(track_bytes / geometry.revolution.as_secs(), 2.4588e6, 0.0005);
     let one_request = sequential_rate("hp97560", (64 << 20) / 512);
     near(one_request, 2.198e6, 0.005);
-    // Reading on while idle hides the overhead between requests of 8 KB.
+    // Reading ahead in idle time hides the overhead between requests of 8 KB.
     near(sequential_rate("hp97560", 16), 2.198e6, 0.005);
     eprintln!("hp97560 sustained {one_request:.0} B/s");
 }
 
 #[test]
 fn hp97560_random_read_takes_what_the_arithmetic_says() {
-    // 2.2 overhead + mean seek + 7.496 half a revolution + 3.332 transfer. The head's and the
-    // sector's cylinders are among the 1,935 in use, whose mean seek is a little less than 12.83.
+    // 2.2 ms overhead + the mean seek + 7.496 ms half a revolution + 3.332 ms transfer. The cylinders of head
+    // and sector are among the 1,935 in use, whose mean seek is a little less than 12.83 ms.
     let mean = mean_random_ms("hp97560");
     near(mean, 25.9, 0.01);
     eprintln!("hp97560 random 8 KB read {mean:.2} ms");
@@ -100,7 +100,7 @@ fn ibm0661_seeks_as_remembered() {
     let spec = spec("ibm0661");
     assert!((seek_ms(&spec.seek, 1) - 2.0).abs() < 0.001);
     assert!((seek_ms(&spec.seek, 948) - 25.0).abs() < 0.1);
-    // Lee and Katz weigh distances a little differently than all pairs of cylinders do.
+    // Lee and Katz weigh distances slightly differently from all pairs of cylinders.
     near(spec.seek.mean_ms(949), 12.5, 0.03);
     near(spec.geometry.revolution.as_millis(), 13.9, 0.0001);
 }
@@ -123,14 +123,14 @@ fn the_drive_reads_ahead_while_idle() {
     let mut disk = device("hp97560");
     let first = disk.service(Nanos::ZERO, Request { sector: 0, sectors: 16 });
     assert!(!first.cache_hit);
-    // After 100 ms all 64 KB to the fence have been read.
+    // After 100 ms all 64 KB up to the fence have been read.
     let later = first.total() + Nanos::from_millis(100.0);
     let hit = disk.service(later, Request { sector: 16, sectors: 128 });
     assert!(hit.cache_hit);
     assert_eq!(hit.seek + hit.rotation, Nanos::ZERO);
     // 2.2 ms and 64 KB at 10 MB/s.
     near(hit.total().as_millis(), 2.2 + 6.5536, 0.001);
-    // Beyond the fence there is nothing.
+    // Nothing beyond the fence has been read.
     let far = disk.service(later + hit.total(), Request { sector: 5000, sectors: 16 });
     assert!(!far.cache_hit);
 }
@@ -180,7 +180,7 @@ proptest! {
             prop_assert!(service.total() >= promised);
             let tracks = sectors / spec.geometry.sectors_per_track + 2;
             prop_assert!(service.rotation.0 < tracks * spec.geometry.revolution.0);
-            // Never slower than a full-stroke seek, a turn for each track, and the passing.
+            // Never slower than a full-stroke seek, a revolution for each track, and the transfer.
             let worst = spec.overhead.0 + spec.seek.time(5000).0
                 + tracks * (3 * spec.geometry.revolution.0);
             prop_assert!(service.total().0 < worst, "{:?}", service);
@@ -199,7 +199,8 @@ proptest! {
     }
 }
 
-/// The drive that stores (`docs/internals/collective.md`): what it is positioned for, what it then streams, and each cylinder's end.
+/// The drive with [`Reading::Stored`](foretell_sim::device::disk::Reading) (`docs/internals/collective.md`):
+/// positioning, streaming, and the end of each cylinder.
 #[test]
 fn a_drive_that_stores_streams_at_the_overhead_the_bus_and_the_arm() {
     let mut disk = device("hp97560-stored");
@@ -207,7 +208,7 @@ fn a_drive_that_stores_streams_at_the_overhead_the_bus_and_the_arm() {
         run(disk.as_mut(), (0..400).map(|i| Request { sector: 1368 * 5 + i * 16, sectors: 16 }));
     let (each, arm) = (2.2 + 16.0 * 512.0 / 10e6 * 1e3, 3.64);
     assert!(!services[0].cache_hit);
-    // The first block that streams is not there before the platter brings it, and then crosses the bus.
+    // The first streamed block arrives when the platter brings it, and then crosses the bus.
     let second = services[1].total().as_millis();
     assert!(second > each && second < each + 16.0 / 72.0 * 14.9925 + 1.6, "{second}");
     let ends: Vec<usize> =
@@ -216,7 +217,7 @@ fn a_drive_that_stores_streams_at_the_overhead_the_bus_and_the_arm() {
     for (i, service) in services.iter().enumerate().skip(2) {
         near(service.total().as_millis(), each + if ends.contains(&i) { arm } else { 0.0 }, 1e-4);
     }
-    // Within the fence a stream skips for nothing; once positioned anew, at the media's rate.
+    // Within the fence a stream skips blocks at no cost; after new positioning, at the media's rate.
     let after = |disk: &mut dyn Device, from: u64, skipped: u64| {
         let requests = [0, skipped].map(|skip| Request { sector: from + skip + 16, sectors: 16 });
         let (services, _) = run(disk, requests);
@@ -234,9 +235,9 @@ fn a_drive_tells_what_its_cache_holds() {
             run(disk.as_mut(), sectors.step_by(16).map(|sector| Request { sector, sectors: 16 }));
             disk.cached()
         };
-        // A position anew: nothing but what was read.
+        // After new positioning, only the sectors that were read.
         assert_eq!(read(&mut disk, 5_000..5_016), 5_000..5_016, "{name}");
-        // 128 KiB, of which 64 are kept for what comes.
+        // 128 KiB, of which 64 are kept for read-ahead.
         assert_eq!(read(&mut disk, 5_016..5_800), 5_800 - 128..5_800, "{name}");
         assert_eq!(read(&mut disk, 900..916), 900..916, "{name}");
     }

@@ -1,4 +1,4 @@
-//! The collective paper's results come out, as far as `docs/internals/collective.md` says that they do.
+//! The collective paper's results are reproduced, to the degree that `docs/internals/collective.md` states.
 
 use std::thread;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn within(cells: &[&Cell], percent: f64) {
     }
 }
 
-/// Least throughputs that are a matter of rotation, or of cylinders (`docs/internals/collective.md`).
+/// Least throughputs that depend on rotation, or on cylinders (`docs/internals/collective.md`).
 const TURNED: [&str; 4] =
     ["block-1d, 32 MB", "block-3d, 4 MB", "block-3d, 32 MB", "block-3d, 256 MB"];
 const STARVED: &str = "global, 256 MB";
@@ -48,7 +48,7 @@ fn collective_1999() {
         let times = cell.ours / cell.paper.expect("given");
         assert!(times <= factor && times * factor >= 1.0, "{cell:?}");
     };
-    // Sequential places: within 10 %, but for least throughputs for which the paper leaves something open.
+    // Sequential places: within 10 %, except for least throughputs whose conditions the paper leaves open.
     let (turned, others): (Vec<&Cell>, Vec<&Cell>) =
         of("1999 table 4", "MB/s").into_iter().partition(|cell| cell.row.contains("turned"));
     let is_open = |cell: &&Cell| {
@@ -63,19 +63,20 @@ fn collective_1999() {
         assert!((least..=most).contains(&cell.paper.expect("given")), "{cell:?} {row:?}");
     }
     within(&open.iter().copied().filter(|cell| cell.row == STARVED).collect::<Vec<_>>(), 15.0);
-    // Crossovers: within a factor of two, of drawn owners of one and a half; interleaved ones are 1, and 1-D blocks' the paper's.
+    // Crossovers: within a factor of two, of one and a half for drawn owners. Interleaved ones are 1, and those
+    // of 1-D blocks are the paper's.
     for cell in of("1999 table 4", "blocks").iter().filter(|cell| cell.paper.is_some()) {
         is_within_factor(cell, if cell.row.contains("global") { 1.5 } else { 2.0 });
         assert!(!cell.row.contains("interleaved") || cell.ours == 1.0, "{cell:?}");
         assert!(!cell.row.contains("block-1d") || cell.paper == Some(cell.ours), "{cell:?}");
     }
-    // Two cuts of a cube have the paper's depths for 3-D blocks.
+    // Two cuts of a cube give the paper's depths for 3-D blocks.
     for cut in ["1 x 2 x 4", "1 x 4 x 2"] {
         let is_of = |cell: &&Cell| cell.row.starts_with("crossover") && cell.row.ends_with(cut);
         let depths: Vec<f64> = cells.iter().filter(is_of).take(3).map(|cell| cell.ours).collect();
         assert_eq!(depths, [8.0, 16.0, 16.0], "{cut}");
     }
-    // At most 2D: in all draws.
+    // At most 2D, in all draws.
     let draws: Vec<&Cell> = cells.iter().filter(|cell| cell.column == "draws").collect();
     assert_eq!(draws.len(), 15);
     for cell in draws {
@@ -90,7 +91,7 @@ fn collective_1999() {
             _ => is_within_factor(cell, 2.0),
         }
     }
-    // The paper's models are as near as it says, that of random places if it has the drive's overhead.
+    // The paper's models are as accurate as it says; the one of random places only with the drive's overhead.
     let error = |experiment, title: &str| {
         let errors = cells.iter().filter(|cell| cell.experiment == experiment && cell.unit == "%");
         let errors = errors.filter(|cell| cell.row.contains(title)).map(|cell| cell.ours);
@@ -101,8 +102,8 @@ fn collective_1999() {
     assert!(error("1999 figure 9b", "model's") < 20.0, "{}", error("1999 figure 9b", "model's"));
 }
 
-/// What the paper is about, as it measures it: at 2D, contiguous portions are read as fast as by a collective call, and far below
-/// that not.
+/// The paper's main result, measured as in the paper: at depth 2D contiguous portions are read as fast as by a
+/// collective call, and far below that they are not.
 #[test]
 fn twice_the_disks_is_where_it_changes() {
     for seed in 1..=8 {
@@ -121,7 +122,7 @@ fn twice_the_disks_is_where_it_changes() {
     }
 }
 
-/// 1,024 processors and 256 disks: nothing in a run grows with their product.
+/// 1,024 processors and 256 disks: no cost of a run grows with their product.
 #[test]
 fn large_machines_run() {
     let spec = CollectiveSpec {
@@ -139,6 +140,6 @@ fn large_machines_run() {
     };
     let mut served = 0;
     let report = spec.run_observed(&mut |_| served += 1);
-    // What is ahead of the first barrier does not count.
+    // Blocks ahead of the first barrier do not count.
     assert_eq!((served, report.requests), (1 << 17, (1 << 17) - 1024 * 32));
 }

@@ -1,7 +1,7 @@
-//! How good the recommended depth is, on machines that its function was not made with.
+//! The quality of the recommended depth, on machines that were not used to design the recommendation.
 //!
-//! Right is a depth with which at least 95 % of the best throughput is had that a sweep finds, and no more than twice the least such
-//! depth: too much is memory in vain. What all of a processor's portion ahead would be is counted too.
+//! A depth is right if it reaches at least 95 % of the best throughput of a sweep, and is at most twice the
+//! least such depth, since more would waste memory. Whole portions ahead are judged too, for comparison.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,14 +12,14 @@ use foretell_sim::collective::recommend::recommended_depth;
 use foretell_sim::collective::{CollectiveSpec, Pattern, Placement};
 use foretell_sim::device::DiskParameters;
 
-/// Within this of the best.
+/// Share of the best throughput that counts as near.
 const RIGHT: f64 = 0.95;
 
-/// P, D, MB of a file, and files.
+/// P, D, MB of a file, and number of files.
 type Machine = (usize, usize, u64, u32);
 
-/// All machines with a device: each pattern, each layout if the device has places, and computing of so many times what a
-/// disk-directed read takes.
+/// All machines with this device: each pattern, each layout if the device has positions, and computing that is
+/// a multiple of the time of a disk-directed read.
 fn machines(device: &str, seed: u64, sizes: &[Machine], factors: &[f64]) -> Vec<CollectiveSpec> {
     let disk = DiskParameters::by_name(device).expect("built in");
     let has_places = matches!(disk, DiskParameters::Mechanical(_));
@@ -52,16 +52,16 @@ fn machines(device: &str, seed: u64, sizes: &[Machine], factors: &[f64]) -> Vec<
     all
 }
 
-/// What came of a machine.
+/// The verdict on one machine.
 #[derive(Clone, Copy, Debug)]
 struct Judged {
-    /// Near the best, and not more than twice the least that is.
+    /// Near the best, and at most twice the least depth that is.
     is_right: bool,
     is_near: bool,
-    /// Whether the largest portion would be.
+    /// Whether the largest portion would be right.
     all_is_right: bool,
     recommended: u64,
-    /// The least depth of the sweep that is right.
+    /// The least depth of the sweep that is near the best.
     least: u64,
 }
 
@@ -88,7 +88,7 @@ fn judge(spec: &CollectiveSpec) -> Judged {
     }
 }
 
-/// On all processors, in order.
+/// Judges on all processors; the results are in order.
 fn judge_all(specs: &[CollectiveSpec]) -> Vec<Judged> {
     let (next, judged) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
@@ -132,7 +132,7 @@ fn is_good(judged: &[Judged]) -> bool {
     20 * judged.iter().filter(|one| one.is_right).count() >= 19 * judged.len()
 }
 
-/// Small files, so that it is over soon.
+/// Small files, so that the test is short.
 #[test]
 fn recommendations_are_right_on_small_machines() {
     let mut judged = Vec::new();
@@ -142,11 +142,11 @@ fn recommendations_are_right_on_small_machines() {
     assert!(is_good(&judged), "{}", line("all", &judged));
 }
 
-/// P and D neither equal nor multiples, but once.
+/// P and D are neither equal nor multiples, with one exception.
 const SIZES: [Machine; 3] = [(7, 7, 12, 4), (10, 3, 20, 4), (3, 8, 24, 4)];
 const FACTORS: [f64; 4] = [0.0, 0.5, 1.2, 2.5];
 
-/// Each device's counts on standard error, and all of them.
+/// Prints each device's counts on standard error, and returns all verdicts.
 fn judge_devices(devices: &[&str]) -> Vec<Judged> {
     let mut all = Vec::new();
     for device in devices {
@@ -158,14 +158,14 @@ fn judge_devices(devices: &[&str]) -> Vec<Judged> {
     all
 }
 
-/// The figures of `docs/internals/collective.md`.
+/// The numbers of `docs/internals/collective.md`.
 #[test]
 #[ignore = "takes minutes: cargo test --release -p foretell-sim --test collective_depth -- --ignored --nocapture"]
 fn recommendations_are_right_on_disks() {
     assert!(is_good(&judge_devices(&["hp97560", "hpc2247", "ibm0661"])));
 }
 
-/// Not as good; the document says how good.
+/// Recommendations are not as good here; the document says how good.
 #[test]
 #[ignore = "takes minutes: cargo test --release -p foretell-sim --test collective_depth -- --ignored --nocapture"]
 fn recommendations_on_devices_without_places_are_counted() {

@@ -39,7 +39,7 @@ fn tip_1994() {
     let deviations: Vec<f64> = speed_ups.filter_map(Cell::deviation).collect();
     assert_eq!(deviations.len(), 28);
     assert!(deviations.iter().all(|deviation| deviation.abs() <= 20.0), "{deviations:.0?}");
-    // Text search gains nothing from more than two disks. X-Y planes do, from a third and from a fourth.
+    // Text search gains nothing from more than two disks. X-Y planes gain from a third and a fourth.
     for set in ["X11 includes", "bboard, mail", "source code", "man pages"] {
         let on = |column| ours(&cells, &format!("{set}, with hints"), column);
         assert!(
@@ -51,7 +51,8 @@ fn tip_1994() {
     assert!(on("2 disks") > 1.3 * on("3 disks") && on("3 disks") > 1.1 * on("4 disks"));
 }
 
-/// The paper's figures: the beginning of a row, the range of disks, and the range of values, to the two digits that it has.
+/// The paper's numbers: the beginning of a row, the range of disks, and the range of values, to the paper's two
+/// digits.
 const PUBLISHED: [(&str, [usize; 2], [f64; 2]); 10] = [
     ("agrep, four sets, time saved", [4, 15], [80.0, 85.0]),
     ("agrep, SCAN, time saved", [1, 1], [53.0, 73.0]),
@@ -65,7 +66,7 @@ const PUBLISHED: [(&str, [usize; 2], [f64; 2]); 10] = [
     ("davidson, time saved by tip2", [2, 15], [15.0, 100.0]),
 ];
 
-/// "By about 20 %", of all arrays.
+/// "By about 20 %", on all arrays.
 const SPLIT: &str = "join, time saved by splitting the loop";
 
 fn outside(cells: &[Cell]) -> Vec<(String, String)> {
@@ -88,7 +89,7 @@ fn tip_1995() {
     let on = |row: &str, column: &str| ours(&cells, row, column);
     assert_eq!(outside(&cells), []);
     for column in ["4 disks", "6 disks", "8 disks", "10 disks", "15 disks"] {
-        // Each further cold read waits with hints and without, so it lowers the share.
+        // Each further cold read waits with hints and without, so it lowers the share of stall removed.
         let known = [
             "program and directories known, ",
             "program known, ",
@@ -115,11 +116,12 @@ fn tip_1995() {
         let row = format!("join, {other}, requests saved by splitting the loop");
         assert!(on(&row, "1 disk") < saved - 100.0, "{other}");
     }
-    // Figure 10 a: more than 15 %, and not only rounded, if costs are fixed.
+    // Figure 10 a: with fixed costs, more than 15 %, and not only by rounding.
     let on_three = |row: &str| on(row, "3 disks");
     assert!(on_three("davidson, time saved by tip2") > 16.0);
     assert!(on_three("davidson, costs measured, time saved by tip2") < 15.0);
-    // Figure 10 b: without hints nothing is gained until all fits; with them each buffer counts.
+    // Figure 10 b: without hints, more memory gains nothing until the whole file fits; with them, each buffer
+    // counts.
     let sizes: Vec<String> = (1..=10).map(|n| format!("{} MB", 2 * n)).collect();
     let plain: Vec<f64> = sizes.iter().map(|mb| on("davidson, without hints", mb)).collect();
     assert!(plain[..8].windows(2).all(|pair| (pair[1] / pair[0] - 1.0).abs() < 0.01), "{plain:?}");
@@ -139,7 +141,7 @@ fn tip_1995() {
     }
 }
 
-/// TIPTOE's advantage where a program shares memory with itself, over all of them.
+/// TIPTOE's advantage for a program paired with itself, over all such pairs.
 #[test]
 fn pairs() {
     let matched = pairs::places().into_iter().filter(|[one, other]| one == other);
@@ -149,11 +151,13 @@ fn pairs() {
     assert!(pairs::mean(&matched, Rules::FORETELL, true) < -5.0, "{matched:?}");
 }
 
-/// Where the default policy is behind reading on demand (docs/results/comparators.md has the reason).
+/// Cases in which the default policy is slower than reading on demand (docs/results/comparators.md has the
+/// reason).
 const SLOWER_THAN_LRU: [(&str, u64, usize); 2] =
     [("slice X-Z, today", 4, 1), ("slice X-Z, today", 12, 1)];
 
-/// A part of the table of comparators: the policy without hints is last, and a reason is given wherever the default is behind.
+/// A part of the table of comparators: the policy without hints is slowest, and there is a reason wherever the
+/// default is behind.
 #[test]
 fn comparators() {
     for (subject, cache_mb, disks) in comparators::places() {
@@ -170,7 +174,7 @@ fn comparators() {
             let found = cell.elapsed_s.iter().find(|(policy, _)| *policy == name);
             found.map(|(_, elapsed_s)| *elapsed_s).unwrap_or_else(|| panic!("no {name}"))
         };
-        // A plane that lies in sequence is served fastest in its order if the processor takes no time between.
+        // A sequential plane is read fastest in order if the processor takes no time between reads.
         let known = SLOWER_THAN_LRU.contains(&(cell.program, cache_mb, disks));
         assert_eq!(of("foretell") >= of("lru"), known, "{cell:?}");
         assert!(!cell.is_behind() || cell.reason().is_some(), "{cell:?}");

@@ -1,4 +1,4 @@
-//! Readers of recordings: what each format says, and that damage of any kind is one line.
+//! Readers of recordings: the reads of each format, and errors of one line for any damage.
 
 mod common;
 
@@ -137,7 +137,7 @@ fn objects_are_blocks_in_the_order_of_their_first_requests() {
     assert!(cut.contains("record 3: cut off after 12 of 24 bytes"), "{cut}");
 }
 
-/// Whatever the bytes that tell versions of vscsi happen to be.
+/// Also if their bytes look like a version of vscsi.
 #[test]
 fn objects_are_no_requests_of_a_disk() {
     for version in [1u8, 2] {
@@ -223,7 +223,7 @@ fn other_kinds_of_files_are_called_by_their_names() {
         {
             let told = error(bytes, format);
             assert!(told.starts_with("t: ") && told.contains(expected), "{format}: {told}");
-            // So it is however it is packed.
+            // The same if it is compressed.
             assert_eq!(error(&gzip(bytes), format), told);
         }
     }

@@ -1,5 +1,5 @@
-//! The off-line algorithms in units of a reference: valid schedules, hand-worked cases, and the least
-//! elapsed time that any schedule has, on cases small enough to try them all.
+//! The off-line algorithms in the unit-time model: valid schedules, cases worked out by hand, and comparison
+//! with the least elapsed time of all schedules, on cases small enough to try them all.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use foretell_sim::offline::reverse_aggressive::reverse_aggressive;
 use foretell_sim::offline::unit_time::{Fetch, Problem, Schedule};
 use proptest::prelude::*;
 
-/// The model, unit by unit, with the fetches of `schedule`. Returns when the last read ends.
+/// Plays `schedule` in the model, unit by unit; returns the end of the last read.
 ///
 /// # Panics
 /// If the schedule breaks a rule of the model.
@@ -47,13 +47,13 @@ fn play(problem: &Problem, schedule: &Schedule) -> u64 {
     now
 }
 
-/// What holds for any valid schedule.
+/// Checks the properties of every valid schedule; returns its elapsed time.
 fn valid(name: &str, problem: &Problem, schedule: &Schedule) -> u64 {
     let reads = problem.reads().len() as u64;
     assert_eq!(play(problem, schedule), schedule.elapsed, "{name}");
     assert_eq!(schedule.elapsed, reads + schedule.stall, "{name}");
-    // No schedule fetches less than MIN misses, and each disk brings each of its blocks once, before
-    // the last of them is read.
+    // No schedule has fewer fetches than MIN's misses. Each disk fetches each of its blocks at least once,
+    // before the last of them is read.
     let min = Belady::run(problem.reads(), problem.capacity_blocks() as u64).misses;
     assert!(schedule.fetches.len() as u64 >= min, "{name}: {schedule:?}");
     for disk in 0..problem.disks() {
@@ -73,8 +73,8 @@ fn all(problem: &Problem) -> [(&'static str, Schedule); 4] {
     ]
 }
 
-/// What a schedule has come to: reads made, buffers' blocks as a set, and what each disk does, as what
-/// comes and how many units from now.
+/// The state of a schedule: reads made, the set of blocks in buffers, and for each disk the block that it
+/// fetches and the units until it arrives.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct State {
     cursor: usize,
@@ -99,7 +99,7 @@ fn least_elapsed(problem: &Problem) -> u64 {
     unreachable!("everything is read some day")
 }
 
-/// Each choice of what disks `disk..` start, and then the unit that follows.
+/// Tries each choice of fetches on disks `disk..`, and then advances by one unit.
 fn try_starts(problem: &Problem, mut state: State, disk: usize, next: &mut HashSet<State>) {
     if disk == problem.disks() {
         let block = problem.reads()[state.cursor];
@@ -147,7 +147,7 @@ fn nothing_to_read() {
 
 #[test]
 fn a_sequence_read_once_is_as_fast_as_its_disks() {
-    // Twelve blocks, F = 4. On one disk a block comes every 4 units, the first at 4.
+    // Twelve blocks, F = 4. On one disk a block arrives every 4 units, the first at 4.
     let reads: Vec<usize> = (0..12).collect();
     for (disks, elapsed) in [(1, 12 * 4 + 1), (2, 6 * 4 + 2), (4, 3 * 4 + 4)] {
         let problem = Problem::new(&reads, |block| block % disks, 8, 4);
@@ -156,15 +156,15 @@ fn a_sequence_read_once_is_as_fast_as_its_disks() {
             assert_eq!(schedule.fetches.len(), 12);
         }
     }
-    // On demand each costs F and its read.
+    // On demand, each block costs F and its read.
     let problem = Problem::new(&reads, |_| 0, 8, 4);
     assert_eq!(fixed_horizon(&problem, 0).elapsed, 12 * 5);
 }
 
 #[test]
 fn a_fetch_worked_by_hand() {
-    // F = 2, two buffers, one disk: a a b a c. a comes at 2, b (asked for at 2) at 4; a is read at 2 and 3,
-    // b at 4, a at 5. c may come in b's place from 5 on, arrives at 7, and is read until 8.
+    // F = 2, two buffers, one disk: a a b a c. a arrives at 2 and b (requested at 2) at 4; a is read at 2 and
+    // 3, b at 4, a at 5. c can take b's buffer from 5 on, arrives at 7, and is read until 8.
     let problem = Problem::new(&["a", "a", "b", "a", "c"], |_| 0, 2, 2);
     let fetch = |start, block, evicts| Fetch { start, block, evicts };
     let expected = vec![fetch(0, 0, None), fetch(2, 1, None), fetch(5, 2, Some(1))];
@@ -177,9 +177,9 @@ fn a_fetch_worked_by_hand() {
 
 #[test]
 fn the_horizon_begins_later_and_loses_nothing() {
-    // F = 2, two buffers, one disk. a comes at 2 and b at 4, which is read until 5. Then aggressive has c
-    // come in b's place, although it is three reads away; the horizon waits for one more. Either way c
-    // is there when it is read, at 8, and a makes room for b then, which comes at 10.
+    // F = 2, two buffers, one disk. a arrives at 2 and b at 4, which is read until 5. Then aggressive fetches c
+    // in b's place, although its read is three reads away; the horizon waits for one more read. Either way c is
+    // there when it is read, at 8. Then a makes room for b, which arrives at 10.
     let problem = Problem::new(&["a", "b", "a", "a", "a", "c", "b"], |_| 0, 2, 2);
     let (early, late) = (aggressive(&problem), fixed_horizon(&problem, 2));
     let starts = |schedule: &Schedule| -> Vec<u64> {
@@ -192,8 +192,8 @@ fn the_horizon_begins_later_and_loses_nothing() {
 
 #[test]
 fn where_aggressive_loads_one_disk_the_reverse_spreads() {
-    // A loop over blocks of two disks that does not fit: by the order of reads alone, what aggressive
-    // evicts lies on either disk by accident.
+    // A loop over blocks of two disks that does not fit. Aggressive evicts by the order of reads alone, so the
+    // blocks that it evicts are not spread evenly over the disks.
     let reads: Vec<usize> = (0..400).map(|i| i % 10).collect();
     let problem = Problem::new(&reads, |block| usize::from(block >= 5), 7, 3);
     let forward = valid("aggressive", &problem, &aggressive(&problem));
@@ -227,7 +227,7 @@ proptest! {
         }
     }
 
-    /// On demand, the victim being the one that is read last: MIN.
+    /// Fetching on demand, with the victim whose next read is last, is MIN.
     #[test]
     fn without_a_horizon_it_is_min(problem in large()) {
         let schedule = fixed_horizon(&problem, 0);
@@ -236,7 +236,7 @@ proptest! {
         prop_assert_eq!(schedule.stall, min * problem.fetch_units());
     }
 
-    /// The published bounds, with F more for each disk: buffers are empty at first.
+    /// The published bounds, with F added for each disk, since buffers are empty at first.
     #[test]
     fn nothing_beats_the_optimum_and_the_bounds_hold(problem in small()) {
         let least = least_elapsed(&problem);

@@ -1,10 +1,12 @@
-//! Prints what reads of the managed cache cost that hit, beside copying the same bytes; and how much memory a process
-//! takes that reads much more than its budget, from many files and threads.
+//! Prints the cost of hits in the managed cache, beside the cost of copying the same bytes; and the memory of a
+//! process that reads much more than its budget, from many files and threads.
 //!
-//! * **A. Hits.** Blocks in random order, all in memory; *copy* is the same copy from an array as large as what is read, in pages of
-//!   the same size (huge ones, where the system has them for who asks). Rounds of both in turn; medians, the ratio that of neighbouring rounds.
-//!   Times are those of the processor, so that other work on the machine does not count but for what it does to its caches.
-//! * **B. Memory.** A back end that takes no time and makes the bytes up; the peak of resident memory (`VmHWM`).
+//! * **A. Hits.** Blocks in random order, all in memory. *Copy* is the same copy from an array of the same
+//!   size, in pages of the same size (huge ones, where the system gives them on request). Rounds of both
+//!   alternate. The results are medians; the ratio is that of neighbouring rounds. Times are processor times,
+//!   so other work on the machine only matters through its use of the caches.
+//! * **B. Memory.** A back end that takes no time and generates the bytes; the result is the peak of resident
+//!   memory (`VmHWM`).
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use foretell_cache::{Cache, CacheOptions, File};
 use foretell_heap::Heap;
 use rustix::time::{ClockId, clock_gettime};
 
-/// As the product has it.
+/// The product's allocator.
 #[global_allocator]
 static HEAP: Heap = Heap;
 
@@ -32,12 +34,12 @@ const BUDGET_BYTES: u64 = 256 * MIB;
 const ROUNDS: usize = 7;
 /// A: bytes that one round copies.
 const ROUND_BYTES: usize = 1 << 29;
-/// B.
+/// B: files, bytes of each, and reading threads.
 const FILES: usize = 200;
 const FILE_BYTES: u64 = 64 * MIB;
 const THREADS: u64 = 32;
 
-/// Files of one byte over and over, which tells where it is from.
+/// A back end whose files repeat one byte, which identifies the file.
 struct Made;
 
 struct MadeFile(u8);
@@ -98,7 +100,7 @@ fn open(cache: &Cache, files: usize) -> Vec<Arc<File>> {
     (0..files).map(|file| session.open(&file.to_string()).expect("it is made")).collect()
 }
 
-/// What this thread has had of a processor.
+/// Processor time that this thread has used.
 fn processor_ns() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
@@ -111,7 +113,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 fn print_hits() {
     let cache = cache();
-    let files = open(&cache, 3); // 192 MiB: all of it fits.
+    let files = open(&cache, 3); // 192 MiB, which fits the budget.
     let mut buffer = vec![0u8; 1 << 20];
     for file in &files {
         for at in (0..FILE_BYTES).step_by(buffer.len()) {

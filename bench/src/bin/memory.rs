@@ -1,12 +1,14 @@
-//! Prints how many bytes the policy takes: for each block in memory, and for each segment that is disclosed.
+//! Prints the bytes that the policy takes for each block in memory, and for each disclosed segment.
 //!
-//! Measured: the bytes live before a policy is dropped, less those live after; as they were asked for, without
-//! what the system's allocator adds. Beside it stands what [`Policy::memory_bytes`] says, which programs see.
+//! Measured are the live bytes before a policy is dropped, less those after, as requested and without the
+//! overhead of the allocator. Beside them is the result of [`Policy::memory_bytes`], which programs see.
 //!
-//! * **A. Blocks.** All that a policy holds after five reads for each block in memory, hints and their index
-//!   included, by the blocks in memory; and once more when all streams are closed, which leaves what belongs to blocks alone.
-//! * **B. Segments.** The difference that two million segments, or a million hints, make behind as many as the policy
-//!   enters into its index, or places, at a time. Reckoned with the segments themselves, which a hint brings.
+//! * **A. Blocks.** All that a policy holds after five reads for each block in memory, including hints and
+//!   their index, divided by the blocks in memory. It is measured again after all streams are closed, when only
+//!   the memory of blocks is left.
+//! * **B. Segments.** The difference that two million segments, or a million hints, make when they come after
+//!   as many as the policy indexes, or places, at a time. This includes the segments that a hint itself
+//!   contains.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::process::ExitCode;
@@ -25,23 +27,23 @@ Prints the bytes that the policy takes for each of BLOCKS (1,000,000) blocks in 
 SEGMENTS (2,000,000) segments that it does not look at yet.
 ";
 
-/// A: reads after the warm-up, for each block in memory. The logs of queues are as long as they get by then.
+/// A: reads after the warm-up, for each block in memory. The logs of queues reach their full length by then.
 const READS_OF_EACH: u64 = 5;
-/// Bytes that are aimed at.
+/// Target values, in bytes.
 const BLOCK_TARGET_BYTES: u32 = 96;
 const SEGMENT_TARGET_BYTES: u32 = 24;
-/// B: what the policy enters into its index at a time, at most.
+/// B: segments that the policy indexes at a time, at most.
 const INDEXED_SEGMENTS: u64 = 1 << 18;
-/// B: room that does not let it place more.
+/// B: memory so small that the policy places no more.
 const CAPACITY_BLOCKS: u64 = 10_000;
-/// B: scattered segments lie in a file of so many blocks.
+/// B: blocks of the file in which scattered segments lie.
 const FILE_BLOCKS: u64 = 1 << 32;
 
-/// Bytes that live, and the most there were since [`reset_peak`].
+/// Live bytes, and their peak since [`reset_peak`].
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-/// The product's allocator, counted.
+/// The product's allocator, with counters.
 struct Counted;
 
 #[global_allocator]
@@ -56,11 +58,11 @@ fn went(bytes: usize) {
     LIVE.fetch_sub(bytes, Ordering::Relaxed);
 }
 
-// SAFETY: every call is handed to `Heap`, which keeps the contract, with the arguments it came with;
-// counting neither allocates nor panics.
+// SAFETY: every call goes to `Heap`, which keeps the contract, with unchanged arguments; counting neither
+// allocates nor panics.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller has made sure of what `alloc` asks for, and `Heap` asks for no more.
+        // SAFETY: the caller meets the contract of `alloc`, and `Heap` demands no more.
         let start = unsafe { Heap.alloc(layout) };
         if !start.is_null() {
             came(layout.size());
@@ -84,10 +86,10 @@ unsafe impl GlobalAlloc for Counted {
     }
 
     unsafe fn realloc(&self, start: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: `start` came from this allocator with this layout, and so from `Heap`; of `size` the caller
-        // has made sure.
+        // SAFETY: `start` came from this allocator with this layout, and so from `Heap`; the caller guarantees
+        // that `size` is valid.
         let moved = unsafe { Heap.realloc(start, layout, size) };
-        // The difference: large ones grow by remapping, not by copying.
+        // Only the difference counts: large allocations grow by remapping, not by copying.
         match size.checked_sub(layout.size()) {
             _ if moved.is_null() => {}
             Some(more) => came(more),
@@ -132,11 +134,11 @@ fn main() -> ExitCode {
 /// Bytes that a policy takes.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
-    /// Those that its end sets free.
+    /// Bytes that are freed with the policy.
     measured: usize,
-    /// Of these, those that are left when all streams are closed.
+    /// Of these, bytes that are left after all streams are closed.
     closed: usize,
-    /// Those that it tells of.
+    /// Bytes that the policy reports.
     told: usize,
 }
 
@@ -163,7 +165,7 @@ fn print_blocks(blocks: u64) {
         for _ in 0..blocks * READS_OF_EACH {
             bench.step();
         }
-        // What is not the policy's was there all the time, but for what was needed before there was one.
+        // Memory outside the policy was there all the time, except for what was needed to create the policy.
         let above = PEAK.load(Ordering::Relaxed) - live();
         let policy = bench.into_policy();
         let held = policy.held_blocks();
@@ -203,7 +205,7 @@ fn print_segments(segments: u64) {
     }
 }
 
-/// What a policy takes that was told so much.
+/// The memory of a policy with `count` disclosures.
 fn disclosed(disclose: fn(&mut Driver, u64), count: u64) -> Taken {
     let mut driver = Driver::new(Rules::FORETELL, CAPACITY_BLOCKS);
     disclose(&mut driver, count);
@@ -218,7 +220,7 @@ fn ranges(driver: &mut Driver, count: u64) {
     scattered(driver, count, |random| 1 + random.below(8));
 }
 
-/// One hint of so many segments, all over a large file.
+/// One hint of `count` segments, at random places of a large file.
 fn scattered(driver: &mut Driver, count: u64, mut blocks: impl FnMut(&mut Random) -> u64) {
     let mut random = Random::new(13);
     let segments: Vec<Segment> = (0..count)
@@ -233,7 +235,7 @@ fn scattered(driver: &mut Driver, count: u64, mut blocks: impl FnMut(&mut Random
     driver.hint(stream, Hint::segments(target, DEVICE, &segments));
 }
 
-/// So many hints, each of another file of one block.
+/// `count` hints, each of another file of one block.
 fn whole_files(driver: &mut Driver, count: u64) {
     let stream = driver.open(ReaderId(0));
     for file in 0..count {
@@ -242,7 +244,7 @@ fn whole_files(driver: &mut Driver, count: u64) {
     }
 }
 
-/// So many hints, each by another name.
+/// `count` hints, each by another name.
 fn names(driver: &mut Driver, count: u64) {
     let stream = driver.open(ReaderId(0));
     for name in 0..count {

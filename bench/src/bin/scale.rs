@@ -1,11 +1,12 @@
-//! Prints how the cost of a read grows with the number of blocks in memory, and draws it.
+//! Prints and plots how the cost of a read grows with the number of blocks in memory.
 //!
-//! * **A. Turns.** The sizes of a workload are measured in turn, round by round, so that a change of the machine's
-//!   mood hits all of them. What does not fit into [`HELD_BYTES_MAX`] together is measured in groups.
-//! * **B. Lead.** Reads that are not timed go before those that are: the size before has left its own things
-//!   in the processor's caches.
-//! * **C. Memory.** More memory has slower loads, whatever a policy does: in each round a chain of dependent
-//!   loads from an array as large as the policy is timed too.
+//! * **A. Turns.** The sizes of a workload are measured in turn, round by round, so that a change of the
+//!   machine's speed affects all of them. Sizes that do not fit into [`HELD_BYTES_MAX`] together are measured
+//!   in groups.
+//! * **B. Lead.** Untimed reads precede the timed ones, since the size before has filled the processor's
+//!   caches.
+//! * **C. Memory.** Loads are slower in larger memory, whatever the policy does. So each round also times a
+//!   chain of dependent loads from an array as large as the policy.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -18,7 +19,7 @@ use foretell_bench::{Bench, Machine, Workload};
 use foretell_heap::Heap;
 use foretell_sim::plot::{Axis, Line, Look, Panel, Plot};
 
-/// As the product has it.
+/// The product's allocator.
 #[global_allocator]
 static HEAP: Heap = Heap;
 
@@ -40,20 +41,22 @@ const WORKLOADS: [Workload; 6] = [
     Workload::LruZipf,
 ];
 
-/// The sizes are powers of ten from here.
+/// The least and the largest size; the sizes between are powers of ten.
 const BLOCKS_MIN: u64 = 1000;
 const BLOCKS_MAX: u64 = 10_000_000;
 
-/// A: rounds, and what is timed in each of them: of reads as many as are whole periods (`Workload::period_reads`).
+/// A: rounds, and the reads and loads timed in each; reads are rounded up to whole periods
+/// (`Workload::period_reads`).
 const ROUNDS: usize = 7;
 const READS_MIN: u64 = 500_000;
 const LOADS: u32 = 1 << 18;
-/// B: reads that are not timed.
+/// B: untimed reads.
 const LEAD_READS: u64 = 100_000;
 
-/// A: policies and chains held at the same time.
+/// A: memory of the policies and chains that are held at the same time, in bytes.
 const HELD_BYTES_MAX: u64 = 6 << 30;
-/// What a block takes in policy, chain and bench together, roughly: to say beforehand what will not fit.
+/// A rough estimate of the bytes of a block in policy, chain and bench together, to refuse sizes that will not
+/// fit.
 const BLOCK_BYTES_GUESS: u64 = 500;
 
 fn main() -> ExitCode {
@@ -85,7 +88,7 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// `None`: help is asked for.
+    /// `None` if help is requested.
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut arguments = Arguments { json: None, svg: None, blocks_max: BLOCKS_MAX };
         while let Some(word) = words.next() {
@@ -110,7 +113,7 @@ impl Arguments {
 
 fn run(arguments: &Arguments) -> Result<(), String> {
     let Arguments { json, svg, blocks_max } = arguments;
-    // A file that cannot be written should say so before the measurement, not after it.
+    // Opened now, so that an error shows before the measurement and not after it.
     let json = json.as_deref().map(Output::open).transpose()?;
     let svg = svg.as_deref().map(Output::open).transpose()?;
     let needed_bytes = blocks_max.saturating_mul(BLOCK_BYTES_GUESS);
@@ -146,7 +149,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// A file that is there, and will be written at the end.
+/// A file that is opened at the start and written at the end.
 struct Output<'a> {
     path: &'a str,
     file: File,
@@ -165,7 +168,7 @@ impl<'a> Output<'a> {
     }
 }
 
-/// What was found for a workload of one size.
+/// The results of a workload with one size.
 #[derive(Clone, Debug)]
 struct Row {
     workload: Workload,
@@ -179,7 +182,7 @@ struct Row {
 }
 
 impl Row {
-    /// How much more a read costs than it does in `first`, divided by how much larger log n is.
+    /// How much more a read costs than in `first`, divided by the growth of log n.
     fn growth_by_log(&self, first: &Row) -> f64 {
         let logs = (self.blocks as f64).log2() / (first.blocks as f64).log2();
         self.read_ns / first.read_ns / logs
@@ -195,7 +198,7 @@ impl Row {
     }
 }
 
-/// A workload of one size, and the times of its rounds.
+/// A workload with one size, and the times of its rounds.
 struct Size {
     blocks: u64,
     reads: u64,
@@ -248,7 +251,7 @@ impl Size {
     }
 }
 
-/// Sorts them, too.
+/// The median; sorts the values.
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
@@ -257,7 +260,7 @@ fn median(values: &mut [f64]) -> f64 {
 fn measure(workload: Workload, sizes: &[u64]) -> Vec<Row> {
     let (mut rows, mut group): (Vec<Row>, Vec<Size>) = (Vec::new(), Vec::new());
     for &blocks in sizes {
-        // What is linear in the number of blocks will be so here.
+        // Memory grows in proportion to the number of blocks.
         let expected = group.last().map_or(0, |last| last.held_bytes() * (blocks / last.blocks));
         let held: u64 = group.iter().map(Size::held_bytes).sum();
         if held + expected > HELD_BYTES_MAX {
@@ -280,7 +283,7 @@ fn rounds(workload: Workload, mut group: Vec<Size>) -> Vec<Row> {
     group.into_iter().map(|size| size.row(workload)).collect()
 }
 
-/// Replaces the line on the terminal, if there is one.
+/// Replaces the line on the terminal, if standard error is one.
 fn progress(text: &str) {
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[K{text}");
@@ -318,7 +321,8 @@ fn plot(machine: &Machine, rows: &[Row]) -> Plot {
             look: Look::Own,
         })
         .into();
-    // c: in the middle of what the smallest size costs, so that it can be compared with each of them.
+    // c: the geometric mean of the costs at the smallest size, so that the curve can be compared with each of
+    // them.
     let firsts = costs.iter().map(|line| line.points[0].1.ln());
     let middle = (firsts.sum::<f64>() / costs.len() as f64).exp();
     let sizes: Vec<f64> = costs[0].points.iter().map(|&(size, _)| size).collect();
@@ -328,7 +332,7 @@ fn plot(machine: &Machine, rows: &[Row]) -> Plot {
         points: sizes.iter().map(|&size| by_log(size)).collect(),
         look: Look::Reference,
     });
-    // The arrays of one size are alike: their median speaks for all.
+    // Arrays of one size are alike, so their median represents all.
     let load = |&size: &f64| {
         let rows = rows.iter().filter(|row| row.blocks as f64 == size);
         (size, median(&mut rows.map(|row| row.load_ns).collect::<Vec<_>>()))

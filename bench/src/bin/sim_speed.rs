@@ -1,10 +1,10 @@
-//! Prints how many block accesses the simulator gets through in a second of this machine's time.
+//! Prints how many block accesses a second the simulator processes on this machine.
 //!
 //! * **A. Machine.** Each workload of [`Simulation`] under three policies, on 15 modelled disks.
-//! * **B. Cache.** `foretell sim cache`'s part: LRU over a recording in memory, without a clock.
-//! * **C. Long.** One run of many accesses, whose memory must not grow with them.
+//! * **B. Cache.** The part of `foretell sim cache`: LRU over a recording in memory, without a clock.
+//! * **C. Long.** One run of many accesses, whose memory must not grow with their number.
 //!
-//! A and B are run in turn, round by round, so that a change of the machine's mood hits all of them.
+//! A and B run in turn, round by round, so that a change of the machine's speed affects all of them.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use foretell_policy::{Block, FileId, Rules};
 use foretell_sim::cache::{self, CacheOptions, CachePolicy, Hints};
 use foretell_sim::trace::Reads;
 
-/// As the product has it.
+/// The product's allocator.
 #[global_allocator]
 static HEAP: Heap = Heap;
 
@@ -35,7 +35,7 @@ const ROUNDS: usize = 5;
 /// A: accesses of a run.
 const MACHINE_READS: u64 = 1_000_000;
 const POLICIES: [Rules; 3] = [Rules::FORETELL, Rules::TIP2, Rules::LRU];
-/// B: accesses of a run, blocks that they are of, and room for a tenth of these.
+/// B: accesses of a run, distinct blocks, and a capacity of a tenth of these.
 const CACHE_READS: usize = 10_000_000;
 const CACHE_BLOCKS: u64 = 1_000_000;
 const CACHE_CAPACITY_BLOCKS: u64 = 100_000;
@@ -74,7 +74,7 @@ fn unexpected(word: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// What is measured: how many accesses, and what they took.
+/// A measured row: its name, its run (which returns accesses and seconds), and the results.
 struct Row {
     name: String,
     run: Box<dyn Fn() -> (u64, f64)>,
@@ -116,7 +116,7 @@ fn compare(part: &str) {
     }
 }
 
-/// A: the accesses of a run, and the seconds that it took.
+/// A: runs a workload; returns its accesses and seconds.
 fn simulate(simulation: Simulation, rules: Rules, reads: u64) -> (u64, f64) {
     let (spec, programs) = simulation.build(rules, reads);
     let began = Instant::now();
@@ -125,7 +125,7 @@ fn simulate(simulation: Simulation, rules: Rules, reads: u64) -> (u64, f64) {
     (report.programs.iter().map(|program| program.tally.reads).sum(), seconds)
 }
 
-/// B: Zipf's law over blocks of one file, the frequent ones anywhere in it.
+/// B: Zipf's law over the blocks of one file; frequent blocks lie at random places.
 fn recording() -> Reads {
     let (mut random, zipf) = (Random::new(3), Zipf::new(CACHE_BLOCKS, CACHE_EXPONENT));
     let places = random.permutation(CACHE_BLOCKS);
@@ -150,7 +150,7 @@ fn long(reads: u64, simulation: Simulation) {
     println!("{}; {DISKS} disks\n", Machine::measure());
     println!("| workload | accesses | policy | M accesses/s | most memory, MiB |");
     println!("|---|---|---|---|---|");
-    // What a hundredth takes first is what the rest may take.
+    // A hundredth of the run first: the whole run should need no more memory.
     for reads in [reads.div_ceil(100), reads] {
         let (reads, seconds) = simulate(simulation, Rules::FORETELL, reads);
         let rate = reads as f64 / seconds / 1e6;
@@ -161,7 +161,7 @@ fn long(reads: u64, simulation: Simulation) {
     }
 }
 
-/// The most memory that this process has had so far (`VmHWM`), if the kernel tells.
+/// The peak memory of this process so far (`VmHWM`), if the kernel reports it.
 fn peak_bytes() -> Option<u64> {
     let facts = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = facts.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -1,6 +1,6 @@
-//! Prints what a read costs the policy, for each workload.
+//! Prints the policy's cost of a read, for each workload.
 //!
-//! A round is of whole periods (`Workload::period_reads`).
+//! A round consists of whole periods (`Workload::period_reads`).
 //!
 //! Usage: `policy-speed [BLOCKS [WORKLOAD]]`: blocks in memory (1,000,000), and a part of a workload's name.
 
@@ -9,7 +9,7 @@ use std::time::Instant;
 use foretell_bench::{Bench, Machine, Workload};
 use foretell_heap::Heap;
 
-/// As the product has it.
+/// The product's allocator.
 #[global_allocator]
 static HEAP: Heap = Heap;
 

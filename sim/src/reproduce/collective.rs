@@ -1,25 +1,25 @@
 //! Madhyastha, Gibson and Faloutsos, "Informed Prefetching of Collective Input/Output Requests", 1999: tables 4 to 6 and
 //! figures 7 to 9.
 //!
-//! The model takes what the paper states: 8 HP 97560, 8 processors, blocks of 8 KB, SSTF and the network of table 3. Computing
-//! takes as long as reading the file at the throughput of a disk-directed read of 4 MB, *ours*, of the same layout. The paper
-//! leaves open:
+//! The model takes what the paper states: 8 HP 97560, 8 processors, blocks of 8 KB, SSTF and the network of
+//! table 3. Computing takes as long as reading the file at the throughput of *our* disk-directed read of 4 MB
+//! in the same layout. The paper leaves open:
 //!
-//! * *The timing of the drive's cache*: [`Reading::Stored`](crate::device::disk::Reading), chosen by the throughputs of the
-//!   collective call (`docs/internals/collective.md` has the arithmetic). These throughputs, and what follows from them alone, are
-//!   calibrated.
-//! * *Where the next sequential file lies*: anywhere, as the same throughputs say.
-//! * *How SSTF orders a cylinder*: by sectors (`docs/internals/collective.md`).
-//! * *Whether SSTF knows what the drive's cache holds*, which needs no seek: it does, chosen by the crossovers of drawn owners,
-//!   which are therefore calibrated.
-//! * *The angles between disks*: none. Rows of their own have others.
-//! * *How a cube is cut into boxes*: as nearly cubes as possible. Tables of their own have all other cuts.
-//! * *How many files are read*: enough for 64 MB, but 2 to 16. The start is not counted.
+//! * *The timing of the drive's cache*: [`Reading::Stored`](crate::device::disk::Reading), chosen by the
+//!   throughputs of the collective call (`docs/internals/collective.md` has the arithmetic). These throughputs,
+//!   and all that follows from them alone, are calibrated.
+//! * *The place of the next sequential file*: random, as the same throughputs suggest.
+//! * *The order of SSTF within a cylinder*: by sectors (`docs/internals/collective.md`).
+//! * *Whether SSTF knows what the drive's cache holds*, which needs no seek: it does. This was chosen by the
+//!   crossovers of drawn owners, which are therefore calibrated.
+//! * *The angles between disks*: none. Separate rows have other angles.
+//! * *The cut of a cube into boxes*: as nearly cubes as possible. Separate tables have all other cuts.
+//! * *The number of files*: enough for 64 MB, but 2 to 16. The start is not counted.
 //! * *Drawn owners and places*: the median, the least and the most of several seeds.
 //!
-//! *Least* is that of the depths from 0 to the crossover; *most* is that of depth B/P. The crossover is the first depth with more
-//! throughput than the synchronous disk-directed read. It is searched at every depth up to 16, at each eighth up to 64, and then by
-//! doubling and halving.
+//! *Least* is the least throughput at depths from 0 to the crossover; *most* is the throughput at depth B/P.
+//! The crossover is the first depth with more throughput than the synchronous disk-directed read. The search
+//! tries every depth up to 16, each eighth depth up to 64, and then doubles and bisects.
 
 use std::sync::Arc;
 
@@ -66,10 +66,11 @@ const TABLE_5: [(u64, [f64; 3], f64, f64); 6] = [
 const TABLE_6: [(Pattern, f64); 3] =
     [(Pattern::Interleaved, 1.0), (Pattern::Block1d, 96.0), (Pattern::Block3d, 32.0)];
 
-/// Up to this depth each one is tried.
+/// Every depth up to this one is tried.
 const EACH: u64 = 16;
 
-/// Parts of a revolution in which the angle between neighbouring disks is varied; the paper does not give it.
+/// Steps of a revolution in which the angle between neighbouring disks is varied; the paper does not give the
+/// angle.
 const TURNS: u64 = 16;
 
 /// Seeds for a file of `mb` MB. Large files vary little and get fewer.
@@ -116,7 +117,7 @@ impl Bench {
 /// A row of tables 4 to 6, for several seeds.
 #[derive(Default)]
 struct Draws {
-    /// Least, most, and that of the collective call, MB/s.
+    /// Least, most, and collective throughput, in MB/s.
     throughputs: [Vec<f64>; 3],
     /// Crossover depths, blocks.
     crossover: Vec<f64>,
@@ -190,8 +191,8 @@ fn drawn(
 
 const THROUGHPUTS: [&str; 3] = ["least", "most", "collective"];
 
-/// Cells of least, most and collective throughput. The drive was chosen by the last. The most is the throughput of the computing,
-/// which takes as long as the collective call.
+/// Cells of least, most and collective throughput. The last one was used to choose the drive's model. The most
+/// is the throughput of the computing, which takes as long as the collective call.
 fn throughputs(experiment: &str, row: &str, mb: u64, paper: [f64; 3], draws: &Draws) -> Vec<Cell> {
     let columns = THROUGHPUTS.into_iter().zip(paper.into_iter().zip(&draws.throughputs));
     let cell = |(column, (paper, ours)): (&str, (f64, &Vec<f64>))| {
@@ -202,7 +203,7 @@ fn throughputs(experiment: &str, row: &str, mb: u64, paper: [f64; 3], draws: &Dr
     columns.map(cell).collect()
 }
 
-/// The rows of table 4 whose size is asked for.
+/// The rows of table 4 whose size `is_asked` accepts.
 fn of_table_4(is_asked: fn(u64) -> bool) -> Outcome {
     const EXPERIMENT: &str = "1999 table 4";
     let layout = Placement::Sequential;
@@ -212,10 +213,10 @@ fn of_table_4(is_asked: fn(u64) -> bool) -> Outcome {
         let row = format!("{pattern}, {size} MB");
         let mut columns = throughputs(EXPERIMENT, &row, *size, *paper, &draws);
         if *pattern == Pattern::Interleaved {
-            columns[0].basis = Basis::Calibrated; // By it, disks wait until a block has been sent.
+            columns[0].basis = Basis::Calibrated; // By it, disks were chosen to wait until a block has been sent.
         }
         cells.extend(columns);
-        // By drawn owners, the queue knows what the drive's cache holds.
+        // By drawn owners, the queue was chosen to know what the drive's cache holds.
         let basis = if *pattern == Pattern::Global { Basis::Calibrated } else { Basis::Predicted };
         let name = format!("crossover, {row}");
         let depth = drawn(EXPERIMENT, name, "depth", "blocks", (*crossover, &draws.crossover));
@@ -235,7 +236,7 @@ fn of_table_4(is_asked: fn(u64) -> bool) -> Outcome {
     Outcome { cells, figures: Vec::new() }
 }
 
-/// The least throughput with disks rotated against one another and, of files below 256 MB, the crossover.
+/// The least throughput with disks rotated against one another, and for files below 256 MB the crossover.
 fn turned(
     experiment: &str,
     row: &str,
@@ -256,7 +257,7 @@ fn turned(
         let name = format!("crossover, {name}");
         cells.push(drawn(experiment, name, "depth", "blocks", (crossover, &draws.crossover)));
     }
-    // The paper is compared with the rows without rotation only.
+    // Only the rows without rotation are compared with the paper.
     cells.into_iter().map(|cell| Cell { paper: None, ..cell }).collect()
 }
 
@@ -300,8 +301,8 @@ pub fn table_6() -> Outcome {
     Outcome { cells: TABLE_6.into_iter().map(crossover).collect(), figures: Vec::new() }
 }
 
-/// Three-dimensional blocks of tables 4 and 6, with the cube cut into eight boxes in every possible way. The paper's text does not
-/// say which it uses, and much depends on it. One draw each.
+/// The three-dimensional blocks of tables 4 and 6, with the cube cut into eight boxes in every possible way.
+/// The paper does not say which cut it uses, and much depends on it. One draw each.
 pub fn cuts() -> Outcome {
     const EXPERIMENT: &str = "1999 tables 4 and 6, cuts of a cube";
     let (mut crossovers, mut throughputs) = (Vec::new(), Vec::new());
@@ -342,14 +343,15 @@ fn cuts_of(boxes: u64) -> impl Iterator<Item = [u64; 3]> {
     divisors(boxes).flat_map(move |x| divisors(boxes / x).map(move |y| [x, y, boxes / x / y]))
 }
 
-/// The depths at which figures 7 to 9 are drawn.
+/// The depths of the points in figures 7 to 9.
 const DEPTHS: [u64; 13] = [0, 1, 2, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64];
 
 fn figure(name: &str, title: &str, x_title: &str, panel: crate::plot::Panel) -> Figure {
     Figure::new(&format!("collective1999-{name}"), title, x_title, vec![panel])
 }
 
-/// Figure 7: files of 4 MB, interleaved and 3-D blocks. Its caption says response time and the text service time, so both are here.
+/// Figure 7: files of 4 MB, interleaved and 3-D blocks. Its caption says response time and the text says
+/// service time, so both are here.
 fn figure_7() -> Outcome {
     let bench = Bench::new(Placement::Sequential, 1);
     let mut outcome = Outcome::default();
@@ -380,7 +382,7 @@ fn figure_7() -> Outcome {
     outcome
 }
 
-/// Figure 8: throughput by memory, files of 4 MB.
+/// Figure 8: throughput over memory, with files of 4 MB.
 fn figure_8() -> Outcome {
     let mut outcome = Outcome::default();
     for (name, placement) in [("a", Placement::Sequential), ("b", Placement::Random)] {
@@ -426,8 +428,8 @@ fn figure_8() -> Outcome {
     outcome
 }
 
-/// Figure 9: the paper's models beside our simulation. The sequential model holds for depths above two. The random one appears as
-/// printed, and with the drive's overhead.
+/// Figure 9: the paper's models beside our simulation. The sequential model holds for depths above two. The
+/// random model appears as printed, and with the drive's overhead.
 fn figure_9() -> Outcome {
     type Model = fn(&CollectiveSpec, u64) -> Option<f64>;
     let as_printed: (&str, Model) = ("model", paper_throughput_mb_s);
@@ -486,7 +488,8 @@ pub fn figures() -> Outcome {
 mod tests {
     use super::*;
 
-    /// The paper's depths follow if a block ahead saves its own time only, and no positioning (`docs/internals/collective.md`).
+    /// The paper's depths result if a block ahead saves only its own time, and no positioning
+    /// (`docs/internals/collective.md`).
     #[test]
     fn the_papers_interleaved_crossovers_are_blocks_that_make_up_for_reading_on_demand() {
         const BLOCK_MS: f64 = 3.08;

@@ -1,7 +1,8 @@
-//! Compares every policy on every program, over arrays and caches of several sizes.
+//! Compares every policy on every program, with arrays and caches of several sizes.
 //!
-//! The machine is that of TIP 1995. Programs disclose as in the paper, but searches disclose all names before the first read.
-//! Figures are elapsed seconds. What counts is the ratio of the default policy to the best of the others ([`Compared::behind`]).
+//! The machine is that of TIP 1995. Programs disclose as in the paper, except that searches disclose all names
+//! before the first read. The numbers are elapsed seconds. The result is the ratio of the default policy to the
+//! best of the others ([`Compared::behind`]).
 
 use std::fmt::Write as _;
 
@@ -29,9 +30,9 @@ pub const CACHES_MB: [u64; 3] = [4, 12, 64];
 pub struct Subject {
     /// Its name.
     pub name: &'static str,
-    /// Makes the program for a machine. The seed decides layouts, planes and keys.
+    /// Makes the program for a machine. The seed determines layouts, planes and keys.
     workload: fn(u64, &Testbed) -> Workload,
-    /// Number of seeds whose mean a time is.
+    /// Number of seeds over which a time is averaged.
     seeds: u64,
     /// Whether a hit, a fetch and an open take today's processor time instead of the paper's.
     is_today: bool,
@@ -77,7 +78,7 @@ pub(super) fn searching(set: usize, seed: u64) -> Search {
     Search { disclosed_blocks: u64::MAX, ..search }
 }
 
-/// Section 6.2: ten passes of `cat` over a file of 10 MB, beside Davidson.
+/// Section 6.2: Davidson, beside ten passes of `cat` over a file of 10 MB.
 fn davidson_and_cat() -> Workload {
     let mut workload = caching::davidson(true).workload();
     let cat = workload.volume.file(10 << 20);
@@ -88,7 +89,7 @@ fn davidson_and_cat() -> Workload {
 
 /// The policy that is compared with the best of the others.
 const OURS: Rules = Rules::FORETELL;
-/// Per cent by which the default may be behind without a reason.
+/// How far the default may be behind without a reason, in per cent.
 pub const BEHIND_MAX: f64 = 2.0;
 
 /// One cell of the table: elapsed seconds of each policy, in the order of [`Rules::ALL`].
@@ -100,7 +101,7 @@ pub struct Compared {
     pub cache_mb: u64,
     /// Disks.
     pub disks: usize,
-    /// By the policies' names.
+    /// By the names of the policies.
     #[serde(serialize_with = "by_name")]
     pub elapsed_s: Vec<(&'static str, f64)>,
 }
@@ -120,7 +121,7 @@ impl Compared {
         self.behind() > BEHIND_MAX
     }
 
-    /// The reason, if the default is behind, and by no more than the reason's bound for this program.
+    /// The reason, if the default is behind by no more than the reason's bound for this program.
     pub fn reason(&self) -> Option<&'static Reason> {
         let explains = |&(name, most): &(&str, f64)| name == self.program && self.behind() <= most;
         let of_it = |reason: &&Reason| reason.programs.iter().any(explains);
@@ -155,7 +156,8 @@ pub(super) fn by_name<S: serde::Serializer>(
 /// Why the default policy is behind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reason {
-    /// The programs that it explains, each up to so many per cent. The bounds lie just above the figures.
+    /// The programs that it explains, each with the largest share in per cent. The bounds lie just above the
+    /// measured values.
     programs: &'static [(&'static str, f64)],
     why: &'static str,
 }
@@ -216,7 +218,7 @@ pub fn lines(table: &[Compared]) -> Vec<String> {
     lines
 }
 
-/// How many cells are within the bound, and in how many the default is the fastest.
+/// The number of cells within the bound, and of those in which the default is the fastest.
 pub fn summary(table: &[Compared]) -> String {
     let count = |most: f64| table.iter().filter(|cell| cell.behind() <= most).count();
     format!(

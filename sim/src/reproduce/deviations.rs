@@ -1,15 +1,15 @@
 //! Why figures deviate from the paper's: a reason for every cell beyond its threshold.
 //!
-//! A reason says what differs, the likely cause, and what would tell. A test (`sim/tests/reproduce.rs`) fails for a cell beyond
-//! its threshold that has no reason, and for a reason that no cell needs.
+//! A reason says what differs, the likely cause, and what would decide it. A test (`sim/tests/reproduce.rs`)
+//! fails if a cell beyond its threshold has no reason, or if a reason has no such cell.
 
 use super::Cell;
 
 /// Threshold from which a deviation needs a reason, in per cent, or in points for percentages.
 pub const EXPLAINED_FROM: f64 = 15.0;
 
-/// The threshold of one cell. It is lower for throughputs of sequential layouts, and for errors of a model for which the paper
-/// says 5 %.
+/// The threshold of one cell. It is lower for throughputs of sequential layouts, and for the errors of a model
+/// for which the paper states 5 %.
 pub fn explained_from(cell: &Cell) -> f64 {
     match (cell.experiment.as_str(), cell.unit.as_str()) {
         ("1999 table 4", "MB/s") => 10.0,
@@ -18,7 +18,7 @@ pub fn explained_from(cell: &Cell) -> f64 {
     }
 }
 
-/// A reason, and the cells that it explains: those of one experiment whose row begins with `row`.
+/// A reason, and the cells that it explains: those of one experiment whose rows begin with `row`.
 #[derive(Clone, Copy, Debug)]
 pub struct Reason {
     /// The experiment.

@@ -1,7 +1,8 @@
-//! Reproduces the tables and figures of the TIP papers and of the collective paper, with ours beside theirs.
+//! Reproduces the tables and figures of the TIP papers and of the collective paper, with this project's numbers
+//! (*ours*) beside the papers'.
 //!
-//! An experiment is a function to [`Cell`]s and [`Figure`]s. Each cell has a [`Basis`]: given, calibrated or predicted. Only
-//! predicted cells say how good the simulator is.
+//! An experiment is a function that returns [`Cell`]s and [`Figure`]s. Each cell has a [`Basis`]: given,
+//! calibrated or predicted. Only predicted cells show how good the simulator is.
 
 pub mod collective;
 pub mod comparators;
@@ -16,15 +17,15 @@ use serde::Serialize;
 
 use crate::plot::{Axis, Line, Look, Panel, Plot};
 
-/// What our figure is based on.
+/// The basis of our number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
     /// The paper states it, and the model takes it as an input.
     Given,
-    /// A parameter that the paper does not state was chosen so that this figure comes out near the paper's.
+    /// A parameter that the paper does not state was chosen so that this number comes out near the paper's.
     Calibrated,
-    /// The simulation gives it, and nothing was chosen by it.
+    /// The simulation gives it, and no parameter was chosen by it.
     Predicted,
 }
 
@@ -33,7 +34,7 @@ pub enum Basis {
 pub struct Cell {
     /// Paper, and table or figure.
     pub experiment: String,
-    /// Program, and how it was run.
+    /// Program, and how it ran.
     pub row: String,
     /// Number of disks, size of the cache, or whatever else varies along the row.
     pub column: String,
@@ -49,7 +50,7 @@ pub struct Cell {
     /// The least and the most, where ours is a mean over disks or a median over draws.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<(f64, f64)>,
-    /// What ours is based on.
+    /// The basis of our number.
     pub basis: Basis,
 }
 
@@ -66,7 +67,8 @@ impl Cell {
         Some(if self.unit == "%" { self.ours - paper } else { 100.0 * (self.ours / paper - 1.0) })
     }
 
-    /// The deviation of a percentage in per cent of the paper's; none if the paper's is small (`SHARE_FROM`).
+    /// The deviation of a percentage, in per cent of the paper's number; `None` if that is small
+    /// (`SHARE_FROM`).
     pub fn deviation_of_share(&self) -> Option<f64> {
         let least = self.paper.filter(|_| self.unit == "%")?;
         let paper = self.ours.clamp(least, self.paper_to.unwrap_or(least).max(least));
@@ -82,7 +84,7 @@ impl Cell {
     }
 }
 
-/// Percentages below this are compared in points only: 3 % instead of 2 % is not a deviation by half.
+/// Percentages below this are compared in points only: 3 % instead of 2 % is no deviation by half.
 const SHARE_FROM: f64 = 10.0;
 /// The lower end of a range for which the paper gives the upper end only.
 pub const AT_MOST: f64 = -100.0;
@@ -159,7 +161,7 @@ impl Outcome {
     }
 }
 
-/// A part of a paper that can be run by itself.
+/// A part of a paper that can be run on its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
     /// The paper: `tip1994`, `tip1995` or `collective`.

@@ -1,18 +1,18 @@
-//! An outcome as text: a page in Markdown with its figures, and lines for a terminal.
+//! Writes an outcome as text: a Markdown page with its figures, or lines for a terminal.
 
 use std::fmt::Write as _;
 
 use super::deviations::{EXPLAINED_FROM, REASONS, reason_for};
 use super::{AT_MOST, Basis, Cell, Figure, Outcome};
 
-/// Cells of one experiment, with the same columns, as rows.
+/// Cells of one experiment that share the same columns, in rows.
 struct Table<'a> {
     experiment: &'a str,
     columns: Vec<&'a str>,
     rows: Vec<(&'a str, &'a str, Vec<&'a Cell>)>,
 }
 
-/// The tables that the cells make, in their order.
+/// Arranges the cells in tables, in their order.
 fn tables(cells: &[Cell]) -> Vec<Table<'_>> {
     let mut tables: Vec<Table<'_>> = Vec::new();
     for row in cells.chunk_by(|one, next| {
@@ -31,7 +31,7 @@ fn tables(cells: &[Cell]) -> Vec<Table<'_>> {
     tables
 }
 
-/// A number with three digits, or as many as it has before the point.
+/// A number with three digits, or all digits before the point if those are more.
 fn number(value: f64) -> String {
     let digits = if value.abs() < 10.0 { 2 } else { usize::from(value.abs() < 100.0) };
     format!("{value:.digits$}")
@@ -47,12 +47,12 @@ fn paper(cell: &Cell) -> Option<String> {
     })
 }
 
-/// What the rows of least and most range over.
+/// What the rows of ranges (least and most) range over.
 fn ranges_of(experiment: &str) -> &'static str {
     if experiment.starts_with("1999") { "draws" } else { "disks" }
 }
 
-/// The least and the most over the disks whose mean ours is, or over the draws whose median it is.
+/// The range over the disks whose mean our number is, or over the draws whose median it is.
 fn spread(cell: &Cell) -> String {
     let spread = cell.spread.map(|(least, most)| format!("{}–{}", number(least), number(most)));
     spread.unwrap_or_default()
@@ -102,8 +102,8 @@ pub fn lines(cells: &[Cell]) -> Vec<String> {
     lines
 }
 
-/// How many predicted figures are near the paper's, for the page and for a terminal. Units are counted apart: deviations of
-/// times, of percentages in points, and of ratios are not comparable.
+/// The share of predicted numbers that are near the paper's, for the page and for a terminal. Units are counted
+/// separately, since deviations of times, of percentages in points, and of ratios are not comparable.
 pub fn summary(cells: &[Cell]) -> Vec<String> {
     let units = [("s", "times"), ("x", "speed-ups"), ("%", "percentages")];
     let known = |unit: &str| units.iter().any(|(of, _)| *of == unit);
@@ -124,8 +124,8 @@ pub fn summary(cells: &[Cell]) -> Vec<String> {
     ]
 }
 
-/// The same for the cells that `is_chosen` accepts; none if no predicted one is compared with a number. Ranges are left out,
-/// since a wide one is hardly ever missed.
+/// The same for the cells that `is_chosen` accepts; `None` if no predicted one has a number to compare with.
+/// Ranges are left out, since a wide one is hardly ever missed.
 fn of_unit(cells: &[Cell], name: &str, is_chosen: impl Fn(&Cell) -> bool) -> Option<String> {
     let compared = cells.iter().filter(|cell| {
         cell.basis == Basis::Predicted && is_chosen(cell) && cell.paper_to.is_none()
@@ -145,7 +145,7 @@ fn is_open(cell: &Cell) -> bool {
     cell.unit == "%" && cell.paper_to.is_some_and(|to| to >= 100.0)
 }
 
-/// The lines for a terminal below the summary: the marks that occur.
+/// The lines below the summary on a terminal, which explain the marks that occur.
 pub fn legend(cells: &[Cell]) -> Vec<&'static str> {
     let spread = |of| {
         let is_of = |cell: &Cell| cell.spread.is_some() && ranges_of(&cell.experiment) == of;
@@ -169,7 +169,7 @@ pub fn legend(cells: &[Cell]) -> Vec<&'static str> {
     lines.into_iter().filter(|(is_there, _)| *is_there).map(|(_, line)| line).collect()
 }
 
-/// The page of the papers that `what` names on the command line. `folder` has its figures.
+/// The page of the papers that `what` names on the command line. Its figures are in `folder`.
 pub fn markdown(outcome: &Outcome, what: &str, folder: &str) -> String {
     let mut page = HEAD.replace("WHAT", what);
     let _ = writeln!(page, "{}\n", summary(&outcome.cells).join("\n"));
@@ -199,7 +199,7 @@ pub fn markdown(outcome: &Outcome, what: &str, folder: &str) -> String {
     page
 }
 
-/// Whether a figure's file is named after the experiment: `tip1995-figure-3` is of `1995 figure 3a`.
+/// Whether a figure belongs to the experiment by its file name: `tip1995-figure-3` belongs to `1995 figure 3a`.
 fn is_of(figure: &Figure, experiment: &str) -> bool {
     let paper = if experiment.starts_with("1999") { "collective" } else { "tip" };
     let name = format!("{paper}{}", experiment.replace(' ', "-"));
@@ -230,7 +230,7 @@ fn table_of(page: &mut String, table: &Table<'_>) {
     page.push('\n');
 }
 
-/// `text` with a line for each sentence, as an item of a list goes on.
+/// `text` with one line for each sentence, indented as the continuation of a list item.
 pub(super) fn sentence_lines(text: &str) -> String {
     text.replace(". ", ".\n  ")
 }
@@ -291,7 +291,7 @@ Single disks differ widely, so a row with the least and the most of them follows
 
 ";
 
-/// Each paper by the year with which its experiments begin: its title, and the text below its tables.
+/// For each paper: the year with which its experiments begin, its title, and the text below its tables.
 const PAPERS: [(&str, &str, &str); 3] = [
     ("1994", "TIP 1994", OF_1994),
     ("1995", "TIP 1995", OF_1995),

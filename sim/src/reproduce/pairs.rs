@@ -1,9 +1,10 @@
 //! Compares how policies divide buffers between two programs that run at once.
 //!
-//! TIPTOE was published beside LRU-SP, which divides buffers among programs by recency and prefetches aggressively for each.
-//! TIPTOE took 7 % less time on average over 11 pairs of programs, and 18 % less in pairs of a program with itself, on 2 disks
-//! (memory; which pairs those were is not known here). These are all pairs of the programs of TIP 1995 that disclose. They run
-//! on its machine with 2 disks, both programs on its one processor, and a pair takes until both have ended.
+//! TIPTOE was published beside LRU-SP, which divides buffers among programs by recency and prefetches
+//! aggressively for each. TIPTOE took 7 % less time on average over 11 pairs of programs on 2 disks, and 18 %
+//! less for a program paired with itself (from memory; which pairs these were is not known). Here are all pairs
+//! of the programs of TIP 1995 that disclose. They run on its machine with 2 disks, both on the one processor,
+//! and a pair's time ends when both programs have ended.
 
 use std::fmt::Write as _;
 
@@ -38,7 +39,7 @@ const PROGRAMS: [(&str, Maker); 5] = [
     ("davidson", |volume, reader| caching::davidson(true).program(volume, reader)),
 ];
 
-/// A pair of programs, and how long it takes.
+/// A pair of programs, and its times.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pair {
     /// The programs.
@@ -54,7 +55,7 @@ impl Pair {
         found.map_or(f64::NAN, |(_, elapsed_s)| *elapsed_s)
     }
 
-    /// How much longer it takes than under LRU-SP, in per cent.
+    /// How much longer the pair takes than under LRU-SP, in per cent.
     pub fn beside_lru_sp(&self, rules: Rules) -> f64 {
         100.0 * (self.of(rules) / self.of(Rules::LRU_SP) - 1.0)
     }
@@ -77,8 +78,8 @@ pub fn run(pair: [usize; 2]) -> Pair {
     Pair { programs: [one.0, other.0], elapsed_s: RULES.map(of).to_vec() }
 }
 
-/// How much longer pairs take than under LRU-SP, in per cent: the mean of all pairs, or with `matched`, of those of a program
-/// with itself.
+/// How much longer pairs take than under LRU-SP, in per cent: the mean over all pairs, or with `matched`, over
+/// those of a program with itself.
 pub fn mean(pairs: &[Pair], rules: Rules, matched: bool) -> f64 {
     let those = pairs.iter().filter(|pair| !matched || pair.programs[0] == pair.programs[1]);
     let ratios: Vec<f64> = those.map(|pair| pair.beside_lru_sp(rules)).collect();

@@ -12,14 +12,15 @@ use crate::machine::server::{ArraySpec, DeviceSpec, Priority};
 use crate::machine::{MachineSpec, Metadata, Processors};
 use crate::programs::{BLOCK_BYTES, DEVICE, Workload};
 
-/// A machine on which a paper measured. The fields are what differs between the papers or is varied here.
+/// A machine on which a paper measured. Its fields are the values that differ between papers or are varied
+/// here.
 #[derive(Clone, Debug)]
 pub struct Testbed {
     /// Parameters of each disk.
     pub disk: DiskParameters,
     /// Number of disks.
     pub disks: usize,
-    /// From the beginning of a file's block to that of the next.
+    /// Sectors from the beginning of a file's block to that of its next block.
     pub pitch_sectors: u64,
     /// Order in which waiting prefetches are served.
     pub order: Order,
@@ -27,7 +28,7 @@ pub struct Testbed {
     pub prefetches_per_disk: usize,
     /// How the striper treats requests that a program waits for.
     pub priority: Priority,
-    /// A file's last request ends at a multiple of so many bytes.
+    /// A file's last request is rounded up to a multiple of this number of bytes.
     pub page_bytes: u64,
     /// Size of the cache, in blocks of 8 KB.
     pub cache_blocks: u64,
@@ -35,9 +36,9 @@ pub struct Testbed {
     pub cluster_blocks: u64,
     /// `T_hit`: processor time of a read that hits.
     pub hit: Nanos,
-    /// `T_driver` of one block, and what each further block of the request adds.
+    /// `T_driver` of a request's first block, and the time that each further block adds.
     pub driver: (Nanos, Nanos),
-    /// Processor time of the striper between two requests of a disk, for which the disk waits.
+    /// Processor time that the striper takes between two requests of a disk, while the disk waits.
     pub striper: Nanos,
     /// Processor time of an open.
     pub open: Nanos,
@@ -49,17 +50,18 @@ pub struct Testbed {
     pub processors: Processors,
     /// Read-ahead of the file system.
     pub read_ahead: ReadAheadSpec,
-    /// Whether the policy uses `T_hit`, `T_driver` and a `T_disk` of 15 ms throughout, instead of costs that it measures.
+    /// Whether the policy always uses `T_hit`, `T_driver` and a `T_disk` of 15 ms, instead of measured costs.
     pub fixed_costs: bool,
 }
 
 /// A stripe unit in blocks, in both papers.
 const UNIT_BLOCKS: u64 = 8;
-/// `T_disk` that the policy starts from, or keeps with `fixed_costs` (memory, from the authors' other reports).
+/// The `T_disk` with which the policy starts, and which it keeps with `fixed_costs` (from memory of the
+/// authors' other reports).
 const KNOWN_DISK: Nanos = Nanos(15_000_000);
 
 impl Testbed {
-    /// The same machine without indirect blocks and with hints that cost nothing, so that only policies differ.
+    /// The same machine without indirect blocks and with free hints, so that only policies differ.
     #[must_use]
     pub fn for_policies(self) -> Self {
         Testbed { metadata: Metadata::Inodes, disclosed_read: Nanos::ZERO, ..self }

@@ -1,27 +1,33 @@
 //! Tables 1 to 3 of TIP 1994: text search and slices on a DECstation with up to four disks.
 //!
-//! [`testbed`] has what the paper states of its machine. What it does not state is derived from its figures:
+//! [`testbed`] has what the paper states of its machine. Other values are derived from its numbers:
 //!
-//! * *Processor time of a search.* Table 2 (bboard and mail, two disks) has 1.51 s without hints and 2.05 s with them, and
-//!   says that names resolved twice make the difference. So an open takes 0.53 s / 158 files = 3.35 ms, and a block takes
-//!   (1.51 s − 0.53 s) / 218 blocks = 4.5 ms. That uses a measurement with hints, so this set's times with hints on several
-//!   disks are calibrated. How a block's time divides into `T_hit`, `T_driver` and the search makes no difference.
-//! * *Processor time of a slice.* Section 3.2.2 gives 4.3 s as what the processor needs for a Y-Z plane of 722 blocks.
+//! * *Processor time of a search.* Table 2 (bboard and mail, two disks) has 1.51 s without hints and 2.05 s
+//!   with them, and attributes the difference to names that are resolved twice. So an open takes 0.53 s / 158
+//!   files = 3.35 ms, and a block takes (1.51 s − 0.53 s) / 218 blocks = 4.5 ms. This uses a measurement with
+//!   hints, so this set's times with hints on several disks are calibrated. The division of a block's time into
+//!   `T_hit`, `T_driver` and the search makes no difference.
+//! * *Processor time of a slice.* Section 3.2.2 gives 4.3 s as the processor's time for a Y-Z plane of 722
+//!   blocks.
 //! * *Requests* go to a disk in order of arrival, demand or not: the paper leaves scheduling for later.
-//! * *Metadata.* Opens wait for inodes. Indirect blocks are left out: with them X-Y planes with hints would take 2.8 s on four
-//!   disks, and the paper has the 2.2 s that come out without. Unlike in 1995, nothing is said of cold caches.
-//! * *The striper* is a process (section 2) on the only processor. It hands a disk its next request after the program that
-//!   waited for the last one has run, since a message hands the processor to its receiver. Table 2 has 0.15 s of the striper
-//!   for 218 blocks without hints and 0.09 s with them, 0.69 and 0.41 ms a block; 0.55 ms, the mean, is used for both. That
-//!   disks wait for the processor and that the waiting program goes first is assumed. Of several forms, this one comes nearest
-//!   to the times *with* hints.
-//! * *The drive's read-ahead* is 16 KiB. Times on one disk do not tell 8, 16, 24 and 32 KiB apart; Y-Z planes without hints on
-//!   two to four disks do. Those cells are calibrated, and so are those of man pages, which depend on it likewise.
-//! * *Other unknowns* of the disk and the file system ([`Unknown`]) are not chosen. [`samples`] takes every combination of a
-//!   grid that gives the times of the three planes without hints on one disk. Figures are means over these, each with a layout
-//!   of its own. Some fits lie at the grid's limits, so more lie beyond (docs/internals/simulator.md).
-//! * *Places of files* are calibrated for each set by its time without hints on one disk ([`calibrated`]). Source code is at
-//!   the end of that scale: it takes 2.05 s where the paper has 2.11 s, and files further apart were not tried.
+//! * *Metadata.* Opens wait for inodes. Indirect blocks are left out: with them, X-Y planes with hints would
+//!   take 2.8 s on four disks. Without them they take the paper's 2.2 s. Unlike in 1995, the paper does not
+//!   mention cold caches.
+//! * *The striper* is a process (section 2) on the only processor. It gives a disk its next request only after
+//!   the program that waited for the last one has run, since a message hands the processor to its receiver.
+//!   Table 2 has 0.15 s of the striper for 218 blocks without hints and 0.09 s with them: 0.69 and 0.41 ms a
+//!   block. The mean, 0.55 ms, is used for both. It is assumed that disks wait for the processor and that the
+//!   waiting program goes first. Of several forms, this one comes nearest to the times *with* hints.
+//! * *The drive's read-ahead* is 16 KiB. Times on one disk do not distinguish 8, 16, 24 and 32 KiB; Y-Z planes
+//!   without hints on two to four disks do. Those cells are calibrated, and so are those of man pages, which
+//!   depend on it likewise.
+//! * *Other unknowns* of the disk and the file system ([`Unknown`]) are not chosen. [`samples`] takes every
+//!   combination of a grid that gives the times of the three planes without hints on one disk. The numbers are
+//!   means over these, each with its own layout. Some fits lie at the grid's limits, so more lie beyond
+//!   (docs/internals/simulator.md).
+//! * *Places of files* are calibrated for each set by its time without hints on one disk ([`calibrated`]).
+//!   Source code is at the end of that scale: it takes 2.05 s where the paper has 2.11 s. Larger distances were
+//!   not tried.
 
 use std::sync::OnceLock;
 
@@ -42,7 +48,7 @@ use crate::programs::slice::{Plane, Slice};
 
 /// Sizes of the arrays that the paper measured, in disks.
 pub const DISKS: [usize; 4] = [1, 2, 3, 4];
-/// The ceiling of prefetched and unread blocks (section 2). `tip1` has a third of the cache, 133 of 400.
+/// Limit of prefetched and unread blocks (section 2). `tip1` has a third of the cache, 133 of 400.
 const UNREAD_BLOCKS: u64 = 150;
 /// Table 1: seconds without hints and with them, for each set, on 1 to 4 disks.
 const TABLE_1: [[[f64; 4]; 2]; 4] = [
@@ -51,7 +57,7 @@ const TABLE_1: [[[f64; 4]; 2]; 4] = [
     [[2.11, 2.16, 2.02, 2.24], [1.66, 1.24, 1.21, 1.20]],
     [[16.80, 15.26, 15.17, 14.75], [13.71, 10.72, 10.46, 10.44]],
 ];
-/// Table 3, the same for each plane.
+/// Table 3: the same for each plane.
 const TABLE_3: [[[f64; 4]; 2]; 3] = [
     [[5.21, 5.25, 5.17, 5.18], [5.12, 4.27, 4.32, 4.36]],
     [[5.86, 6.07, 6.17, 6.36], [5.84, 4.36, 4.43, 4.43]],
@@ -67,28 +73,29 @@ const SPEED_UPS_1: [[f64; 4]; 4] = [
 const SPEED_UPS_3: [[f64; 4]; 3] =
     [[1.02, 1.23, 1.20, 1.19], [1.00, 1.39, 1.39, 1.43], [1.04, 2.41, 3.19, 3.69]];
 
-/// How far each of the three times may be off, as a share, for a combination to be kept.
+/// How far each of the three times may deviate, as a share, for a combination to be kept.
 const TOLERANCE: f64 = 0.05;
-/// A narrower tolerance, for a row that shows what depends on it.
+/// A narrower tolerance, for a row that shows its influence.
 const NARROW_TOLERANCE: f64 = 0.035;
 
-/// Values that neither the paper nor any other source gives.
+/// Values that no source gives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Unknown {
-    /// From the first sector of a track to that of the next, less the track itself.
+    /// Skew between two tracks of a cylinder, in sectors.
     pub track_skew_sectors: u64,
-    /// The same where the next track is of another cylinder.
+    /// Skew between the last track of a cylinder and the first of the next, in sectors.
     pub cylinder_skew_sectors: u64,
     /// Time of a request in the drive and the controller.
     pub overhead: Nanos,
-    /// From the beginning of a file's block to that of the next. A block has 16 sectors; FFS leaves a gap after it.
+    /// Sectors from the beginning of a file's block to that of the next. A block has 16 sectors, and FFS leaves
+    /// a gap after it.
     pub pitch_sectors: u64,
 }
 
 impl Unknown {
-    /// All combinations of the grid. Skews start at what a head switch (1 ms, 3.5 sectors) and a seek over one cylinder (2 ms,
-    /// 7 sectors) take. Gaps are a third to half of a block, since others change the time of a Y-Z plane on one disk. The
-    /// overhead is 1 to 3 ms.
+    /// All combinations of the grid. Skews start at the time of a head switch (1 ms, 3.5 sectors) and of a seek
+    /// over one cylinder (2 ms, 7 sectors). Gaps are a third to half of a block, since others change the time
+    /// of a Y-Z plane on one disk. The overhead is 1 to 3 ms.
     fn all() -> impl Iterator<Item = Unknown> {
         (3..=6).flat_map(|track_skew_sectors| {
             (8..=26).step_by(2).flat_map(move |cylinder_skew_sectors| {
@@ -104,7 +111,7 @@ impl Unknown {
         })
     }
 
-    /// Whether the planes take as long as in the paper, without hints on one disk.
+    /// Whether the planes take the paper's times, without hints on one disk.
     fn is_as_measured(&self, tolerance: f64) -> bool {
         Plane::ALL.into_iter().zip(TABLE_3).all(|(plane, paper)| {
             let sample = Sample { unknown: *self, seed: 1 };
@@ -114,12 +121,12 @@ impl Unknown {
     }
 }
 
-/// A machine that the paper may have had, and the seed of places and planes.
+/// A machine that the paper may have had, and the seed of layouts and planes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     /// The machine.
     pub unknown: Unknown,
-    /// Decides how files lie and which plane is read.
+    /// Seed of the files' places and of the plane.
     pub seed: u64,
 }
 
@@ -130,7 +137,7 @@ impl Sample {
     }
 }
 
-/// The machines that figures are means over.
+/// The machines over which numbers are averaged.
 pub fn samples() -> &'static [Sample] {
     static SAMPLES: OnceLock<Vec<Sample>> = OnceLock::new();
     SAMPLES.get_or_init(|| {
@@ -197,7 +204,7 @@ pub fn slice(plane: Plane, disclosed: bool, sample: Sample) -> Slice {
     }
 }
 
-/// The mean of a figure over the samples.
+/// The mean of a number over the samples.
 fn mean(figure: impl Fn(Sample) -> f64) -> f64 {
     samples().iter().map(|&sample| figure(sample)).sum::<f64>() / samples().len() as f64
 }
@@ -217,10 +224,10 @@ fn searched(
     testbed(disks, sample.unknown).run(search.workload(), Rules::TIP1)
 }
 
-/// The placement of a set's files that brings its time without hints on one disk nearest to the paper's.
+/// The placement of a set's files whose time without hints on one disk is nearest to the paper's.
 ///
-/// All sets share one scale. At its beginning the files lie in their own order. Then more and more of them have swapped
-/// places. At its end all have, and they lie apart.
+/// All sets share one scale. At its beginning, files lie in their own order. Along it, more and more of them
+/// change places. At its end all have, and the distances between them grow.
 pub fn calibrated(set: FileSet, paper_s: f64) -> Scattering {
     const SPREADS: [f64; 9] = [1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0];
     let in_part =
@@ -240,7 +247,7 @@ struct Mean {
     elapsed_s: f64,
     /// Time in which the processor is busy.
     busy_s: f64,
-    /// The least and the most of the elapsed times.
+    /// The range of the elapsed times.
     spread: Option<(f64, f64)>,
 }
 
@@ -310,7 +317,7 @@ fn cells(
     cells
 }
 
-/// Whether a time with hints belongs to the set and the arrays by which the time of an open was chosen.
+/// Whether a time with hints belongs to the set and the arrays that were used to choose the time of an open.
 fn rests_on_open(row: &str, disks: usize) -> bool {
     row == "bboard, mail" && disks > 1
 }

@@ -1,4 +1,4 @@
-//! What the tests of recordings share: where real ones lie, and saying that they are not there.
+//! Shared by the tests of recordings: finds real recordings, and reports missing ones.
 
 #![allow(dead_code, reason = "each test crate uses its own part")]
 
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use foretell_policy::{Block, FileId};
 
-/// The real recording of this name, in `../shared/traces` beside the workspace or in the folder that
-/// `FORETELL_TRACES` names; if it is not there, says that the test is skipped.
+/// The path of a real recording, in `../shared/traces` beside the workspace or in the folder that
+/// `FORETELL_TRACES` names. If it is missing, reports that the test is skipped.
 pub(crate) fn shared_trace(name: &str) -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces");
     let folder = std::env::var_os("FORETELL_TRACES").map_or(beside, PathBuf::from);
@@ -20,7 +20,7 @@ pub(crate) fn shared_trace(name: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Says so where a test runner shows it: on the terminal, past the captured output.
+/// Reports it where a test runner shows it: on the terminal, past the captured output.
 fn skipped(why: &str) {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("a test").to_owned();

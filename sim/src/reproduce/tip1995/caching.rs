@@ -1,16 +1,17 @@
 //! Figures 2 c, 10 a, 10 b and 11: Davidson, and informed caching.
 //!
-//! * *Processor time.* A block of Davidson takes 335 µs. Without hints it is then bound by the disk on one disk and by the
-//!   processor on more than two (section 3.6). Rows with 200 and 600 µs, which fit that sentence too, show how much depends on
-//!   it. Within that range the level was chosen, with the cost of a disclosed read ([`testbed`]), by what hints save on three
-//!   disks and more: nothing under `tip1`, and more than 15 % under `tip2`. Those cells are calibrated. No level fits all of the
-//!   text: at 335 µs a third disk still saves 31 % of the time without hints; at 600 µs it saves 10 %, but then `tip2` saves 13 %.
-//! * *Passes* are 20; the paper does not say how many.
-//! * *Costs.* `tip2` uses fixed costs, with a `T_disk` of 15 ms: "hint estimators directly apply equations (6) and (9)", and what
-//!   TIP-2 measures is the hit rate, "the only missing piece" (section 5.2). Other values for other devices are future work there
-//!   (section 7). With measured costs, as `foretell` has them, the horizon would follow the last sixteen requests. That decides on
-//!   three disks, which are nearly as fast as the processor: 14.5 % would be saved there instead of more than 15 %. Figure 10 a has
-//!   a row for it.
+//! * *Processor time.* A block of Davidson takes 335 µs. Without hints, it is then bound by the disk on one
+//!   disk, and by the processor on more than two (section 3.6). Rows with 200 and 600 µs, which fit that
+//!   sentence too, show the influence. Within that range the level was chosen, with the cost of a disclosed
+//!   read ([`testbed`]), by the savings of hints on three disks and more: nothing under `tip1`, and more than
+//!   15 % under `tip2`. Those cells are calibrated. No level fits all of the text: at 335 µs, a third disk
+//!   still saves 31 % of the time without hints. At 600 µs it saves 10 %, but then `tip2` saves only 13 %.
+//! * *Passes* are 20; the paper does not give the number.
+//! * *Costs.* `tip2` uses fixed costs, with a `T_disk` of 15 ms: "hint estimators directly apply equations (6)
+//!   and (9)", and TIP-2 measures only the hit rate, "the only missing piece" (section 5.2). Other values for
+//!   other devices are future work there (section 7). With measured costs, as in `foretell`, the horizon would
+//!   follow the last sixteen requests. That matters on three disks, which are nearly as fast as the processor:
+//!   14.5 % would be saved there instead of more than 15 %. Figure 10 a has a row for it.
 
 use foretell_policy::{Nanos, Rules};
 
@@ -115,7 +116,7 @@ pub fn figures_over_disks() -> Outcome {
     outcome
 }
 
-/// Figure 10 b: Davidson by the size of the cache, on one disk.
+/// Figure 10 b: Davidson over the size of the cache, on one disk.
 pub fn figure_10b() -> Outcome {
     const BLOCKS_PER_MB: u64 = 128;
     let series = [
@@ -144,7 +145,7 @@ pub fn figure_10b() -> Outcome {
 /// The cache at which the paper's figure 11 "jumps to nearly 100%" (section 6.2).
 const JUMP_MB: u64 = 12;
 
-/// Figure 11: Davidson's miss ratio beside `cat`, by the size of the cache.
+/// Figure 11: Davidson's miss ratio beside `cat`, over the size of the cache.
 pub fn figure_11() -> Outcome {
     let mut outcome = Outcome::default();
     let lines = [Rules::TIP2, Rules::FORETELL].map(|rules| {

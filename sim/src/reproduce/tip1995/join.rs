@@ -1,18 +1,21 @@
 //! Figure 2 a: the join of Postgres.
 //!
-//! The paper does not state processor times. Chosen are 300 µs for each outer tuple and 3 ms for each match, by the 45 % that hints
-//! save on four disks. Rows with a third and with twice as much show how much depends on it.
+//! The paper does not state processor times. They are 300 µs for each outer tuple and 3 ms for each match,
+//! chosen by the 45 % that hints save on four disks. Rows with a third of them and with twice as much show
+//! their influence.
 //!
-//! Two figures without hints decide what splitting the loop saves:
+//! Two numbers without hints determine the effect of splitting the loop:
 //!
-//! * About 900 requests, on one disk: keys without a match are beyond those with one ([`InnerKeys::First`]), and one match in 25
-//!   goes on in the next block. Values between 20 and 30 give the same within the scatter of draws. Keys in between with one match
-//!   in six come as near. The first were preferred since the paper names inner blocks as what pollutes the cache, and with these
-//!   keys they do most of it even without long matches.
-//! * About 20 % of the time: the index lies a tenth of the volume away from the relations, the nearest of 5, 10 and 15 %. The
-//!   distance grows with the volume since the 20 % are taken to hold on all arrays.
+//! * It saves about 900 requests, on one disk. So keys without a match lie beyond those with one
+//!   ([`InnerKeys::First`]), and one match in 25 extends into the next block. Values between 20 and 30 give the
+//!   same within the scatter of draws. Keys in between, with one match in six, come as near. The former is
+//!   used, since the paper names inner blocks as the pollution of the cache. With these keys they do most of it
+//!   even without long matches.
+//! * It saves about 20 % of the time. So the index lies a tenth of the volume away from the relations, the
+//!   nearest of 5, 10 and 15 %. The distance grows with the volume, since the 20 % are taken to hold on all
+//!   arrays.
 //!
-//! Rows without each of these choices show what it is worth.
+//! Rows without each of these choices show its effect.
 
 use foretell_policy::Nanos;
 
@@ -49,7 +52,8 @@ fn with_processor(join: Join, times: u64, parts: u64) -> Join {
 
 type Change = fn(Join) -> Join;
 
-/// Joins without one of the choices: the row's name, whether requests depend on it, and the change.
+/// Joins without one of the choices: the row's name, whether the number of requests depends on it, and the
+/// change.
 const OTHERS: [(&str, bool, Change); 5] = [
     ("other keys", true, |join| Join { inner_keys: InnerKeys::Between, ..join }),
     ("other keys, one match in six in two blocks", true, |join| Join {

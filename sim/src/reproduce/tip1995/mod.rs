@@ -1,20 +1,22 @@
 //! The figures of TIP 1995: five programs, and the contention for buffers, on an Alpha with up to 15 disks.
 //!
-//! Our copy of the paper has lost the numbers of its figures, so cells compare with what the text says of them.
+//! Our copy of the paper has lost the numbers of its figures, so cells are compared with the numbers in its
+//! text.
 //!
-//! [`testbed`] has what the paper states of the machine. Beyond it:
+//! [`testbed`] has what the paper states of the machine. In addition:
 //!
-//! * `T_hit` = 243 µs, `T_driver` = 580 µs and `T_disk` = 15 ms are from the authors' other reports (memory).
-//! * Each further block of a request adds 154 µs to `T_driver`. That follows from section 3.1: `cat` of a large file reads
-//!   18.2 MB/s, 450 µs a block, of which `T_hit` leaves 207 µs. Eight of these less `T_driver` are 7 × 154 µs.
-//! * FFS waits for a file's indirect blocks, for a program and for a prefetch alike ([`Metadata::Ffs`]). That is assumed:
-//!   caches were cold, and TIP of 1994 leaves names to FFS's routines, which wait. The reason to look for it was that slices
-//!   lost more of their stall than in the paper; figure 3 b has rows without it. For directories and for the program, which
-//!   only searches read, see [`search`].
-//! * Hints cost the processor "a little" more than read-ahead (section 3.6): 20 µs for each read. It was chosen so that Davidson
-//!   gains less than half a per cent on all arrays.
-//! * Processor times of programs are not stated. Each program's file says by what they were chosen.
-//! * In sections 3.x `tip1` decides; in section 6 `tip2` does, by fixed costs ([`caching`]).
+//! * `T_hit` = 243 µs, `T_driver` = 580 µs and `T_disk` = 15 ms come from memory of the authors' other reports.
+//! * Each further block of a request adds 154 µs to `T_driver`. That follows from section 3.1: `cat` of a large
+//!   file reads 18.2 MB/s, 450 µs a block, of which `T_hit` leaves 207 µs. Eight of these less `T_driver` are 7
+//!   × 154 µs.
+//! * FFS waits for a file's indirect blocks, for a program and for a prefetch alike ([`Metadata::Ffs`]). That
+//!   is assumed: caches were cold, and TIP of 1994 leaves names to FFS's routines, which wait. The reason for
+//!   the assumption is that slices otherwise lose more of their stall than in the paper; figure 3 b has rows
+//!   without it. Directories and the program's own pages are read by searches only: see [`search`].
+//! * Hints cost the processor "a little" more than read-ahead (section 3.6): 20 µs for each read. It was chosen
+//!   so that Davidson gains less than half a per cent on all arrays.
+//! * Processor times of programs are not stated. Each program's file says how they were chosen.
+//! * Sections 3.x use `tip1`. Section 6 uses `tip2`, with fixed costs ([`caching`]).
 
 pub mod caching;
 pub mod join;
@@ -38,10 +40,10 @@ use crate::programs::Workload;
 pub const DISKS: [usize; 8] = [1, 2, 3, 4, 6, 8, 10, 15];
 /// Blocks lie side by side ("inter-block rotational delay = 0", section 3.1).
 pub const PITCH_SECTORS: u64 = 16;
-/// The ceiling of prefetched and unread blocks (section 3.1).
+/// Limit of prefetched and unread blocks (section 3.1).
 pub const UNREAD_BLOCKS: u64 = 512;
 
-/// What the paper calls SCAN. It is taken for a one-way scan, as in BSD's `disksort`: from the last request back to the first.
+/// The paper's SCAN, taken for a one-way scan as in BSD's `disksort`: from the last request back to the first.
 pub const SCAN: Order = Order::CLook;
 
 /// The DEC 3000/500 of section 3.1 with `disks` disks.
@@ -103,7 +105,7 @@ fn sweep(workload: impl Fn(&Testbed) -> Workload) -> Sweep {
     DISKS.map(testbed).map(|bed| Run::of(&bed.run(workload(&bed), Rules::TIP1)))
 }
 
-/// Seeds whose mean a figure is, where it depends on layouts, planes or keys.
+/// Seeds over which a number is averaged if it depends on layouts, planes or keys.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
 
 /// The mean of sweeps.
@@ -120,7 +122,7 @@ fn mean(of: impl IntoIterator<Item = Sweep>) -> Sweep {
     })
 }
 
-/// How much less `after` is than `before`, in per cent.
+/// The reduction from `before` to `after`, in per cent.
 fn reduction(before: f64, after: f64) -> f64 {
     100.0 * (1.0 - after / before)
 }
@@ -150,7 +152,7 @@ impl Row<'_> {
         DISKS.into_iter().zip(sweep).map(cell).collect()
     }
 
-    /// The time that `after` saves of `before`, in per cent, where the paper has no number.
+    /// The share of `before` that `after` saves, in per cent, where the paper has no number.
     fn reductions(&self, before: &Sweep, after: &Sweep) -> Vec<Cell> {
         let cell = |at: usize| {
             let ours = reduction(before[at].elapsed_s, after[at].elapsed_s);
@@ -205,15 +207,15 @@ fn figure_3(program: &str, plain: &Sweep, hinted: &Sweep, paper: &Figure3) -> Ou
 /// The column of a number that the text gives as "up to".
 const MOST: &str = "most";
 
-/// What section 3.7 says of a program.
+/// The statements of section 3.7 about a program.
 struct Figure3 {
     /// The most elapsed time saved, in per cent.
     elapsed: Option<f64>,
-    /// Whether the program's parameters were chosen by it.
+    /// Whether that number was used to choose the program's parameters.
     is_most_chosen: bool,
     /// The range of the stall that is removed, in per cent.
     stall: Option<(f64, f64)>,
-    /// The array whose removed stall the parameters were chosen by.
+    /// The array whose removed stall was used to choose parameters.
     chosen_disks: Option<usize>,
 }
 

@@ -1,19 +1,22 @@
 //! Figures 1 a and 1 b: agrep through four sets of files.
 //!
-//! * *Places.* A set's files lie side by side, in any order, in as many cylinder groups as their inodes need: section 3.1 has
-//!   "bytes per inode = 32K", so one group has no room for the 1,352 files of `man3`.
-//! * *Processor time.* A block takes 40 µs, beside the 250 µs of an open. It was chosen so that hints save at most the 84 % of
-//!   section 3.7 while the program was taken to be in memory. It is three quarters of a cycle for a byte, and with no time at
-//!   all little more would be saved. What is predicted is the saving on each array, and what the striper's order is worth.
-//! * *The striper's scan* goes [one way](super::SCAN), and the size of a cylinder group is assumed. Both were chosen because
-//!   sorting saved 50 % on one disk where the paper has 63 %. Figure 1 b has rows for the other assumptions.
-//! * *Cold start.* "Each test was run on a system with a cold cache" (section 3.1). So each search, with hints or without,
-//!   first reads the path to its [program](START) and the pages that it touches. Then it reads the root, and its set's
-//!   directory as far as names are looked for ([`directory`](crate::machine::directory)). The sets have a file system of their
-//!   own, that "was formatted" for each three runs; the program's is laid on the same disks here. The reason to assume all
-//!   this was that more stall went than the paper's 95 %. Figure 3 b has rows without it: making the list of arguments
-//!   may have read the directory, and the cold cache may be that of the sets' file system only. The last row uses the
-//!   processor time that would be chosen then, 110 µs.
+//! * *Places.* A set's files lie side by side, in random order, in as many cylinder groups as their inodes
+//!   need. Section 3.1 has "bytes per inode = 32K", so one group has no room for the 1,352 files of `man3`.
+//! * *Processor time.* A block takes 40 µs, beside the 250 µs of an open. It was chosen so that hints save at
+//!   most the 84 % of section 3.7, with the program in memory. It is three quarters of a cycle for a byte, and
+//!   without it little more would be saved. The saving on each array and the effect of the striper's order are
+//!   predicted.
+//! * *The striper's scan* goes [one way](super::SCAN), and the size of a cylinder group is assumed. Both were
+//!   chosen because otherwise sorting saves 50 % on one disk, and the paper has 63 %. Figure 1 b has rows for
+//!   the other assumptions.
+//! * *Cold start.* "Each test was run on a system with a cold cache" (section 3.1). So each search, with hints
+//!   or without, first reads the path to its [program](START) and the pages that it touches. Then it reads the
+//!   root, and its set's directory as far as the search for names goes
+//!   ([`directory`](crate::machine::directory)). The sets have their own file system, that "was formatted" for
+//!   each three runs; the program's is laid on the same disks here. The reason for these assumptions is that
+//!   otherwise more stall is removed than the paper's 95 %. Figure 3 b has rows without them: making the list
+//!   of arguments may have read the directory, and the cold cache may be that of the sets' file system only.
+//!   The last row uses the processor time that would be chosen then, 110 µs.
 
 use foretell_policy::queue::Order;
 use foretell_policy::{Nanos, Rules};
@@ -38,17 +41,18 @@ const SMALL_GROUPS: Groups = Groups { sectors: 16 * 13 * 86, inodes: 320 };
 /// Names have 12 to 15 characters (assumed). The directory of `man3` then has five blocks, that of any other set one.
 const NAME_BYTES: u64 = 12;
 
-/// Processor time of a block, and the value that would be chosen if directories and the program were in memory.
+/// Processor time of a block, and the time that would be chosen if directories and the program were in memory.
 const BLOCK_CPU: Nanos = Nanos(40_000);
 const BLOCK_CPU_OF_WARM: Nanos = Nanos(110_000);
 
 /// The start of `/usr/local/bin/agrep`; the path is assumed.
 ///
-/// Its pages have 8 KB: eight of code and constants and one of data. They are those of agrep 2.04, compiled with `-O` as in its
-/// makefile, by gcc 12 for Alpha under Linux instead of DEC's compiler. `qemu-alpha -L /usr/alpha-linux-gnu -d in_asm -D LOG
-/// agrep STRING FILE...` writes which pages a search for a string runs, and in which order. Before these, `exec` reads the first
-/// page, and the loader the page of data, to which it writes addresses. Libraries are taken to be in memory. A course on
-/// Digital Unix 4.0 says that OSF/1 reads pages one at a time; the clusters of section 3.1 are those of files that are read.
+/// Its pages have 8 KB: eight of code and constants, and one of data. They are those of agrep 2.04, compiled
+/// with `-O` as in its makefile, by gcc 12 for Alpha under Linux instead of DEC's compiler. `qemu-alpha -L
+/// /usr/alpha-linux-gnu -d in_asm -D LOG agrep STRING FILE...` writes the pages that a search for a string
+/// runs, in order. Before these, `exec` reads the first page, and the loader reads the page of data, to which
+/// it writes addresses. Libraries are assumed to be in memory. A course on Digital Unix 4.0 says that OSF/1
+/// reads pages one at a time; the clusters of section 3.1 apply to files that are read.
 pub const START: ColdStart = ColdStart { directories: 4, pages: &[0, 8, 3, 1, 2, 4, 7, 5, 6] };
 
 /// A search of `set`.
@@ -93,7 +97,7 @@ fn sum(sets: impl Iterator<Item = Sweep> + Clone) -> Sweep {
     std::array::from_fn(|at| Run::sum(sets.clone().map(|sweep| sweep[at])))
 }
 
-/// The time saved with another scan, or with other cylinder groups, than assumed.
+/// The time saved with another scan, or with other cylinder groups.
 fn otherwise() -> impl Iterator<Item = Cell> {
     let others = [
         ("both ways", Order::Scan, Some(GROUPS)),
@@ -113,7 +117,7 @@ fn otherwise() -> impl Iterator<Item = Cell> {
 
 type Other = (&'static str, fn(Search) -> Search);
 
-/// What may have been in memory, by the name of its row.
+/// What may have been in memory, by the names of the rows.
 const OTHERS: [Other; 3] = [
     ("way to the program known", |search| Search {
         cold_start: Some(ColdStart { directories: 0, ..START }),
@@ -123,7 +127,7 @@ const OTHERS: [Other; 3] = [
     ("program and directories known", warm),
 ];
 
-/// The stall removed with these in memory.
+/// The stall removed with that in memory.
 fn otherwise_known() -> impl Iterator<Item = Cell> {
     OTHERS.into_iter().flat_map(|(what, other)| {
         let of = |hinted| sum(SETS_1995.map(|set| run(set, hinted, SCAN, other)).into_iter());
@@ -139,7 +143,7 @@ fn otherwise_known() -> impl Iterator<Item = Cell> {
     })
 }
 
-/// A set, searched without hints, and with hints in either order of the striper.
+/// A set, searched without hints, and with hints under each order of the striper.
 struct Searched {
     name: &'static str,
     plain: Sweep,

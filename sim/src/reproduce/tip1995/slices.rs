@@ -1,11 +1,12 @@
 //! Figure 1 c: three slices through a data set of 512³ values.
 //!
-//! Processor times were chosen by "about two seconds" for every plane with hints: 500 ms for a picture of 512 × 512 pixels, and
-//! 100 µs for each block. Times without hints follow from the disks alone.
+//! Processor times were chosen by the "about two seconds" of every plane with hints: 500 ms for a picture of
+//! 512 × 512 pixels, and 100 µs for each block. Times without hints follow from the disks alone.
 //!
-//! An X-Y plane keeps step with the rotation, so its time depends on values of the disk that are not known. `disks` takes every
-//! combination of a grid that gives the plane its "fifteen seconds" without hints on one disk. Figures are the means over
-//! these, each with planes of its own. Of the 30, 11 are at the grid's limit of 36 sectors of cylinder skew.
+//! An X-Y plane keeps step with the rotation, so its time depends on unknown values of the disk. `disks` takes
+//! every combination of a grid that gives the plane its "fifteen seconds" without hints on one disk. The
+//! numbers are means over these, each with its own planes. Of the 30, 11 are at the grid's limit of 36 sectors
+//! of cylinder skew.
 
 use foretell_policy::{Nanos, Rules};
 
@@ -19,7 +20,7 @@ use crate::programs::slice::{Plane, Slice};
 
 /// Section 3.3: an X-Y plane without hints, seconds.
 const XY_PLAIN_S: f64 = 15.0;
-/// How far from that a disk may be, as a share, to be kept.
+/// How far a disk's time may deviate from that, as a share, for the disk to be kept.
 const TOLERANCE: f64 = 0.05;
 
 /// A slice along `plane`.
@@ -35,8 +36,9 @@ pub fn slice(plane: Plane, disclosed: bool, seed: u64) -> Slice {
     }
 }
 
-/// Disks that the paper may have had. The sectors on a track are those of one zone or another, 3.6 to 4.3 MB/s. Skews start at
-/// what a head switch (1 ms, 7.7 sectors) and a seek over one cylinder (2.5 ms, 19.4 sectors) take. The overhead is 1 to 3 ms.
+/// Disks that the paper may have had. The sectors of a track are those of one zone or another, 3.6 to 4.3 MB/s.
+/// Skews start at the time of a head switch (1 ms, 7.7 sectors) and of a seek over one cylinder (2.5 ms, 19.4
+/// sectors). The overhead is 1 to 3 ms.
 fn disks() -> Vec<DiskParameters> {
     let DiskParameters::Mechanical(known) = testbed(1).disk else {
         unreachable!("invariant: it has an arm")
@@ -98,7 +100,7 @@ fn otherwise(disks: &[DiskParameters]) -> Vec<Cell> {
     removed.chain(row("time saved").reductions(&plain, &hinted)).collect()
 }
 
-/// The mean over all disks, and the least and the most of them.
+/// The mean over all disks, and their range.
 type Spread = (Sweep, [Option<(f64, f64)>; DISKS.len()]);
 
 /// Figure 1 c, and the slices' part of figure 3.
@@ -146,9 +148,10 @@ pub fn figures() -> Outcome {
         })
     };
     let (plain, hinted) = (sum(false), sum(true));
-    // "Up to a factor of 6" (section 3.3) on one array would be 83 % saved, and section 3.7 says "up to 75 %" of figure 3, which
-    // compares the same array with and without hints. So the 75 % is compared there, and the factor is taken from one disk
-    // without hints. Most of the times in the factor are calibrated.
+    // "Up to a factor of 6" (section 3.3) would be 83 % saved if it compared runs on one array. But section 3.7
+    // says "up to 75 %" of figure 3, which compares the same array with and without hints. So the 75 % is
+    // compared there, and the factor is taken from one disk without hints. Most of the times in the factor are
+    // calibrated.
     let ratio = |from: fn(usize) -> usize| {
         let ratios = (0..DISKS.len()).map(|at| plain[from(at)].elapsed_s / hinted[at].elapsed_s);
         ratios.fold(0.0, f64::max)

@@ -1,12 +1,14 @@
 //! Figure 2 b: Sphinx.
 //!
-//! The paper states neither the time of a frame nor how many lookups go to the file. Both are chosen:
+//! The paper states neither the time of a frame nor the number of lookups in the file. Both are chosen:
 //!
-//! * Bursts have 17 lookups on average, so that three quarters of the stall go on four disks, the least of section 3.7.
-//! * A burst follows each fourteenth frame, and a frame takes 50 ms, so that at most a fifth of the time is saved on any array.
+//! * Bursts have 17 lookups on average, so that three quarters of the stall are removed on four disks, the
+//!   least of section 3.7.
+//! * A burst follows each fourteenth frame, and a frame takes 50 ms, so that at most a fifth of the time is
+//!   saved on any array.
 //!
-//! Rows with half the work and with other bursts show what rests on which. How much of the stall goes depends only on the number of
-//! lookups in a burst.
+//! Rows with half the work and with other bursts show the influence of each. The share of the stall that is
+//! removed depends only on the number of lookups in a burst.
 
 use foretell_policy::Nanos;
 
@@ -30,7 +32,7 @@ pub fn speech(disclosed: bool) -> Speech {
 
 type Other = (&'static str, fn(Speech) -> Speech);
 
-/// Other values, by the name of their row.
+/// Other values, by the names of their rows.
 const OTHERS: [Other; 3] = [
     ("half the work", |speech| Speech { frame_cpu: Nanos(25_000_000), ..speech }),
     ("bursts of 4", |speech| Speech { burst_reads: 4.0, ..speech }),

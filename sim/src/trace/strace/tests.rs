@@ -16,7 +16,7 @@ fn recorded(text: &str) -> Recording {
     outcome(text).expect("a recording")
 }
 
-/// What the calls of a recording did, other calls left out, one a line.
+/// The calls of a recording except [`What::Other`], one a line.
 fn told(text: &str) -> Vec<String> {
     let recording = recorded(text);
     let name = |index: PathIndex| recording.paths[index.0 as usize].display().to_string();
@@ -41,7 +41,7 @@ fn told(text: &str) -> Vec<String> {
     recording.calls.iter().filter_map(tell).collect()
 }
 
-/// [`told`] of calls of process 1, whose lines lack the process and the time.
+/// [`told`] for calls of process 1, whose lines are given without process and time.
 fn told_of(calls: &[&str]) -> Vec<String> {
     let line = |(i, call): (usize, &&str)| format!("1 {}.000000 {call}\n", i + 1);
     let told = told(&calls.iter().enumerate().map(line).collect::<String>());
@@ -155,7 +155,7 @@ fn interruptions_may_have_numbers() {
     assert_eq!(recorded(numbered).state.not_understood, 0);
 }
 
-/// Names hold what separates arguments elsewhere.
+/// Names can contain characters that separate arguments elsewhere.
 #[test]
 fn annotations_are_of_any_name() {
     for name in ["/d/a,b", "/d/a) = 5", "/d/{x}", "/d/[1", "/d/a b", "/d/f(1)"] {
@@ -304,11 +304,11 @@ fn a_descriptor_of_another_name_is_another_file() {
         r#"read(0</in>, "x"..., 5) = 5"#,
         r#"openat(AT_FDCWD</home/me>, "a", O_RDONLY) = 3</home/me/a>"#,
         r#"read(3</home/me/a>, "x"..., 10) = 10"#,
-        // Its close is missing, and the open of the next one.
+        // The close of one file and the open of the next are missing.
         r#"read(3</b>, "x"..., 7) = 7"#,
         r#"read(3</b>, "x"..., 7) = 7"#,
         r#"read(3</b (deleted)>, "", 7) = 0"#,
-        // Where it is read is known of these.
+        // The offsets of these are known.
         r#"pread64(5</c>, "x"..., 3, 7) = 3"#,
         r#"lseek(4</c>, 100, SEEK_SET) = 100"#,
         r#"read(4</c>, "x"..., 3) = 3"#,
@@ -446,7 +446,7 @@ fn a_child_taken_for_anothers_leaves_the_other_its_own() {
     assert_eq!(told[2..], ["11 read /a 0+10", "11 read /a 10+10"]);
 }
 
-/// What the calls of a recording did as far as other processes are concerned, one a line.
+/// The calls of a recording that concern other processes, one a line.
 fn ties(text: &str) -> Vec<String> {
     let tell = |call: &Call| {
         let what = match call.what {
@@ -473,7 +473,7 @@ fn children_that_act_are_told_with_their_makers() {
          2 1.5 clone3({flags=CLONE_VM|CLONE_VFORK, exit_signal=SIGCHLD}, 88) = 5\n\
          5 1.6 getpid() = 5\n\
          5 1.7 clone(flags=CLONE_VM|CLONE_THREAD) = -1 EAGAIN (Resource temporarily unavailable)\n";
-    // Nothing is known of process 3.
+    // Process 3 has no lines.
     assert_eq!(ties(text), ["1 makes 2", "1 makes and awaits 4", "2 makes and awaits 5"]);
 }
 
@@ -625,20 +625,20 @@ fn damage_of_compressed_data_is_not_blamed_on_the_recording() {
         encoder.write_all(text.as_bytes()).expect("to memory");
         encoder.finish().expect("to memory")
     };
-    // Stored as it is: any bytes are good until the sum at the end.
+    // Stored without compression: any bytes are valid until the checksum at the end.
     let mut damaged = packed(Compression::none());
     let middle = damaged.len() / 2;
     damaged[middle..middle + 40].fill(b'?');
     let error = outcome(damaged).expect_err("damaged");
     assert!(matches!(error, TraceError::Compression { .. }), "{error}");
-    // One that is whole, and no recording.
+    // Undamaged, but no recording.
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(b"what is this\n").expect("to memory");
     let error = outcome(encoder.finish().expect("to memory")).expect_err("no recording");
     assert!(matches!(error, TraceError::Malformed { .. }), "{error}");
 }
 
-/// One of each, for cuts and damage.
+/// A line of each kind, for cuts and damage.
 const VALID: &str = r#"8145  1795349886.414395 execve("/usr/bin/sh", ["sh", "-c"...], 0x7f /* 35 vars */) = 0 <0.000199>
 8145  1795349886.415031 openat(AT_FDCWD</tmp>, "/etc/\303\251", O_RDONLY|O_CLOEXEC) = 3</etc/x> <0.000013>
 8145  1795349886.415314 read(3</etc/x>, "\177ELF\2\1\1"..., 832) = 832 <0.000007>
@@ -697,7 +697,7 @@ fn a_real_recording_is_read() {
         strace.args(options).arg("-o").arg(&file);
         strace.args(["sh", "-c", "cat /etc/hostname; grep -c root /etc/passwd"]);
         let status = strace.stdout(Stdio::null()).stderr(Stdio::null()).status();
-        // A sandbox may have the program and forbid what it does.
+        // A sandbox may have strace, but forbid its system calls.
         if !status.is_ok_and(|status| status.success()) {
             let _ = writeln!(std::io::stderr(), "skipped: a_real_recording_is_read: no strace");
             return;
@@ -718,7 +718,7 @@ fn a_real_recording_is_read() {
     }
 }
 
-/// Lines, those not understood, the first of them, and whether the end is missing.
+/// The number of lines, the number not understood, the first of these, and whether the end is missing.
 fn state(text: &str) -> (u64, u64, Option<u64>, bool) {
     let State { lines, not_understood, first_not_understood, ends_within_call, .. } =
         recorded(text).state;
@@ -795,7 +795,7 @@ fn time_that_runs_backwards_is_refused() {
     assert_eq!(message(&nameless), refused(3, "3.5", 1));
     let bracketed = calls([("[pid  1] ", "5.0"), ("[pid 2] ", "6.0"), ("[pid 1] ", "5.9")]);
     assert_eq!(message(&bracketed), refused(3, "0.1", 3));
-    // By little between two processes.
+    // A little backwards, between two processes.
     assert_eq!(message(&calls([("1 ", "5.0"), ("2 ", "6.0"), ("1 ", "5.995")])), None);
     assert_eq!(
         message(&calls([("1 ", "5.0"), ("2 ", "6.0"), ("1 ", "5.985")])),
