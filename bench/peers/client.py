@@ -1,8 +1,8 @@
-"""One client reads, and says in a line of JSON how long that took. Called by peers.py, in a process of its own.
+"""Lets one client read, and prints its times as a line of JSON. peers.py runs it in a separate process.
 
 client.py NAME SPEC    SPEC is JSON: endpoint, ranges [[offset, length], ...] or null for the whole object in order, depth, path
 
-What is timed begins with a client that is open, and ends when the last byte is there. Every byte is compared.
+Time counts from an open client to the arrival of the last byte. Every byte is compared.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ WHOLE_PIECE = 1 << 20
 
 
 class Check:
-    """Compares what was read with the file that the store serves."""
+    """Compares the bytes that were read with the file that the store serves."""
 
     def __init__(self, spec):
         self.fd = os.open(spec["truth"], os.O_RDONLY)
@@ -33,14 +33,14 @@ class Check:
 
 
 def processor_seconds():
-    """What this process has taken."""
+    """Processor time that this process has used."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def timed(spec, act):
-    """Seconds of `act`, which yields (offset, bytes), those of a processor, and the number of bytes; they are compared when the
-    clock has stopped."""
+    """Runs `act`, which yields (offset, bytes). Returns its seconds, its processor seconds, and the number of bytes.
+    The bytes are compared after the clock has stopped."""
     found = []
     before, begun = processor_seconds(), time.perf_counter()
     for offset, data in act:
@@ -217,7 +217,7 @@ def at_path(spec, disclose):
     return timed(spec, read())
 
 
-# what they share
+# shared by all
 
 
 def pieces(spec):

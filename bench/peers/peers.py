@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Random and sequential reads of an object far away: foretell beside other clients, one after the other, several rounds.
+"""Compares foretell with other clients: random and sequential reads of a remote object, one client at a time, in rounds.
 
 peers.py [--rounds N] [--only WORD] [--kind random|sequential|hits] [--plot FILE] [--json FILE]
 
-Each measurement has a store of its own (`foretell store serve`, 30 ms to the first byte, 90 MB/s for each answer; for the
-reads in order also 250 MB/s for all of them) and a client process of its own, nothing cached; clients take turns, and each round has other random offsets. Every byte is
-compared. Before each, free memory is used once, so that a virtual machine has it for some seconds; clients that are
-measured with *free memory cold* begin when its host has had time to take it back. Run by `make bench-peers`, which makes the virtual environment; rclone and s3fs (FUSE) are used if they are
-installed (Debian: rclone, s3fs), and mounts if there is /dev/fuse.
+Each measurement has its own store (`foretell store serve`: 30 ms to the first byte, 90 MB/s for each response, and for
+sequential reads 250 MB/s in total) and its own client process, with nothing cached. Clients take turns, and each round has
+other random offsets. Every byte is compared.
+
+Before each measurement, free memory is used once, so that a virtual machine keeps it for some seconds. Clients measured
+with *free memory cold* begin after the host has had time to take it back.
+
+`make bench-peers` runs this, and makes the virtual environment. rclone and s3fs (FUSE) are used if they are installed
+(Debian: rclone, s3fs), and mounts if there is /dev/fuse.
 """
 
 import argparse
@@ -30,12 +34,12 @@ HERE = Path(__file__).parent
 COMMAND = os.environ.get("FORETELL", str(HERE.parents[1] / "target/release/foretell"))
 READ_BYTES = 128 << 10
 OBJECT_BYTES = 512 << 20
-# More than what a client uses in a measurement, and how long a kernel takes to tell its host of what is free (2 s and more).
+# More memory than a client uses in a measurement; and longer than a kernel takes to report free memory to its host (2 s).
 WARM_BYTES = 1 << 30
 COLD_S = 6
 COLD = ", free memory cold"
 STORE = ["--first-byte", "30ms", "--per-response", "90MB/s"]
-# What the processor serves with ease, so that the reader alone decides how much of it is used.
+# A rate that the processor serves with ease, so that only the reader decides how much of it is used.
 LIMIT_MB_S = 250
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "foretell",
@@ -47,13 +51,13 @@ OURS = "foretell"
 
 
 def clean_environment():
-    """Without what this machine's user has set for other stores."""
+    """The environment without this user's settings for other stores."""
     return {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
 
 
 def ended(process, how):
-    """Sends a process the signal `how`, waits for it, and says how many seconds of a processor it took."""
-    os.kill(process.pid, how)  # Popen would wait for one that has ended, and drop its figures.
+    """Sends a process the signal `how`, waits for its end, and returns its processor seconds."""
+    os.kill(process.pid, how)  # Popen would reap a process that has ended, and drop its usage.
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.stdout:
@@ -62,8 +66,8 @@ def ended(process, how):
 
 
 def back_free_memory():
-    """A child uses WARM_BYTES of free memory, or half of it, and gives them back. A hypervisor that is told of free memory (free
-    page reporting) takes it, and who is given that next pays for each page: whoever's turn it happens to be."""
+    """Lets a child use WARM_BYTES of free memory, or half of it, and give them back. A hypervisor takes back memory that is
+    reported as free (free page reporting). The client that gets this memory next would pay for each page."""
     code = (
         "import contextlib, mmap, sys\n"
         "memory = mmap.mmap(-1, int(sys.argv[1]), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"
@@ -77,7 +81,7 @@ def back_free_memory():
 
 
 class Store:
-    """A slow store, of so many MB/s in all if that is said."""
+    """A slow store, limited to `limit` MB/s in total if that is given."""
 
     def __init__(self, folder, figures, limit):
         self.figures = figures
@@ -88,13 +92,13 @@ class Store:
         self.endpoint = self.process.stdout.readline().split()[0]
 
     def end(self):
-        """What it was asked for, and the seconds of a processor that it took."""
+        """Ends the store; returns its counts, and its processor seconds."""
         seconds = ended(self.process, signal.SIGINT)
         return json.loads(Path(self.figures).read_text()), seconds
 
 
 class Mount:
-    """A mount of the store, by whichever program; none if that is not installed."""
+    """A mount of the store by the program `kind`."""
 
     def __init__(self, kind, folder, endpoint):
         self.kind, self.path = kind, folder / "mnt"
@@ -126,12 +130,12 @@ class Mount:
             time.sleep(0.05)
 
     def end(self):
-        """The seconds of a processor that it took."""
+        """Unmounts; returns the processor seconds."""
         subprocess.run(["umount", self.path], check=False)
         return ended(self.process, signal.SIGTERM)
 
 
-# Name, client, its options, how many reads (None: all of the object in order), what has to be mounted.
+# Name, client, its options, number of reads (None: the whole object in order), and the mount that it needs.
 DISCLOSED, ASYNC = "foretell (Python), disclosed, 100 deep", "obstore async, 100 deep"
 RANDOM = [
     (DISCLOSED, "foretell_disclosed", {"depth": 100}, MANY, None),
@@ -165,7 +169,7 @@ SEQUENTIAL = [
 
 
 def missing(mount):
-    """Why it cannot be mounted here, if so."""
+    """The reason why `mount` is impossible here, or None."""
     if mount is None:
         return None
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
@@ -176,7 +180,7 @@ def missing(mount):
 
 
 def measure(data, client, options, reads, mount, seed, limit, is_cold):
-    """One measurement: what the client says, and what the store was asked for."""
+    """Makes one measurement; returns the client's times and the store's counts."""
     ranges = None
     if reads is not None:
         starts = random.Random(seed).sample(range(OBJECT_BYTES // READ_BYTES), reads)
@@ -212,7 +216,7 @@ def measure(data, client, options, reads, mount, seed, limit, is_cold):
 
 
 def interleaved(data, clients, given, limit=None):
-    """Figures by name: clients take turns, forwards and backwards."""
+    """Measures all clients in turn, forwards and backwards; returns the results by name."""
     found = {}
     wanted = [entry for entry in clients if given.only in entry[0]]
     for entry in list(wanted):
@@ -232,7 +236,7 @@ def interleaved(data, clients, given, limit=None):
 
 
 def read_hits(path, length, reads):
-    """Microseconds a read at random of what the file system has in memory, and the kernel has not."""
+    """Microseconds of a random read whose bytes are in the file system's memory, but not in the page cache."""
     fd = os.open(path, os.O_RDONLY)
     size = os.fstat(fd).st_size
     buffer = bytearray(1 << 20)
@@ -250,7 +254,7 @@ def read_hits(path, length, reads):
 
 
 def hits(folder, rounds):
-    """Hits of the mount's memory beside a plain pass-through of the same file (bindfs)."""
+    """Compares hits in the mount's memory with a plain pass-through of the same file (bindfs)."""
     if not shutil.which("bindfs") or missing("foretell"):
         print("skipped: hits through a mount: no bindfs (Debian: bindfs) or no /dev/fuse", file=sys.stderr)
         return
@@ -290,7 +294,7 @@ def by_megabytes(figure):
 
 
 def share(figure, key):
-    """Of one processor, in %."""
+    """The share of one processor, in %."""
     return 100 * figure[key] / figure["seconds"]
 
 
@@ -309,7 +313,7 @@ def table(title, unit, of, found):
 
 
 def beside(found):
-    """Of the two that are asked for the same at once, how much the one has of the other's reads a second."""
+    """Prints the rate of foretell as a share of obstore's, for the pair with the same requests in flight."""
     for state in ("", COLD):
         pair = [found.get(name + state) for name in (DISCLOSED, ASYNC)]
         if all(pair):
@@ -318,7 +322,7 @@ def beside(found):
 
 
 def plot(path, found):
-    """Bars of reads a second, on a logarithmic scale, as SVG."""
+    """A bar chart of reads a second, on a logarithmic scale, as SVG."""
     import math
 
     row, left, width = 22, 270, 430
@@ -354,7 +358,7 @@ def main():
     words.add_argument("--plot", help="write the random reads as SVG")
     words.add_argument("--json", help="write all figures")
     given = words.parse_args()
-    # On SIGTERM too, what was started is ended.
+    # On SIGTERM too, the started processes are ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory() as data:
         data = Path(data)

@@ -137,7 +137,9 @@ impl FromStr for CachePolicy {
         CachePolicy::all().find(|policy| policy.name() == text).ok_or_else(|| {
             let known = CachePolicy::names();
             if NEED_A_CLOCK.contains(&text) {
-                return format!("{text} needs a clock, and here is none; known are {known}");
+                return format!(
+                    "{text} needs a clock, which sim cache does not have; known are {known}"
+                );
             }
             format!("unknown policy {text:?}; known are {known}")
         })
@@ -319,7 +321,8 @@ impl Driver {
             return;
         }
         self.result.misses += 1;
-        let fetch = self.policy.demand(NOW, DEVICE, block).expect("no buffer is ever in flight");
+        let fetch =
+            self.policy.demand(NOW, DEVICE, block).expect("invariant: no buffer is ever in flight");
         self.take_evictions();
         debug_assert_eq!(
             fetch.work,
@@ -369,7 +372,7 @@ impl Ledger {
     }
 
     fn read(&mut self, block: Block, access: Access) {
-        assert!(access != Access::InFlight, "{block:?}: a fetch is over as soon as it is begun");
+        assert!(access != Access::InFlight, "{block:?}: in flight, but fetches complete at once");
         if cfg!(debug_assertions) {
             let is_there = self.resident.contains(&block);
             assert_eq!(access == Access::Hit, is_there, "{block:?}: {access:?}");
@@ -386,15 +389,18 @@ impl Ledger {
 
     fn evicted(&mut self, block: Block) {
         if cfg!(debug_assertions) {
-            assert!(self.resident.remove(&block), "{block:?}: evicted, and was not there");
+            assert!(self.resident.remove(&block), "{block:?}: evicted, but was not resident");
         }
         self.no_longer_unread(block);
     }
 
     fn demanded(&mut self, block: Block) {
         if cfg!(debug_assertions) {
-            assert!(self.resident.insert(block), "{block:?}: fetched, and was there");
-            assert!(self.resident.len() as u64 <= self.capacity_blocks, "{block:?}: no room");
+            assert!(self.resident.insert(block), "{block:?}: fetched, but was resident");
+            assert!(
+                self.resident.len() as u64 <= self.capacity_blocks,
+                "{block:?}: beyond the capacity"
+            );
         }
     }
 
@@ -449,25 +455,25 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "as soon as it is begun")]
+    #[should_panic(expected = "in flight, but fetches complete at once")]
     fn a_fetch_that_is_never_over() {
         full().read(B, Access::InFlight);
     }
 
     #[test]
-    #[should_panic(expected = "evicted, and was not there")]
+    #[should_panic(expected = "evicted, but was not resident")]
     fn an_eviction_of_what_is_not_there() {
         full().evicted(B);
     }
 
     #[test]
-    #[should_panic(expected = "fetched, and was there")]
+    #[should_panic(expected = "fetched, but was resident")]
     fn a_fetch_of_what_is_there() {
         full().prefetched(A);
     }
 
     #[test]
-    #[should_panic(expected = "no room")]
+    #[should_panic(expected = "beyond the capacity")]
     fn more_than_fits() {
         full().demanded(B);
     }

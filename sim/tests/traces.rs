@@ -132,7 +132,9 @@ fn objects_are_blocks_in_the_order_of_their_first_requests() {
     let found: Vec<(u64, u64)> = reads.iter().map(|read| (read.time.0, read.first_block)).collect();
     assert_eq!(found, [(0, 0), (0, 1), (3_000_000_000, 0)]);
     let past = [object(10, first, 1), object(11, first, 0)].concat();
-    assert!(error(&past, Format::ORACLE_GENERAL).contains("record 2: no record of oracleGeneral"));
+    assert!(
+        error(&past, Format::ORACLE_GENERAL).contains("record 2: not a record of oracleGeneral")
+    );
     let cut = error(&records[..60], Format::ORACLE_GENERAL);
     assert!(cut.contains("record 3: cut off after 12 of 24 bytes"), "{cut}");
 }
@@ -317,7 +319,7 @@ fn damaged_vscsi() {
     );
     let mixed = "t: record 2: not a vscsi record of version 1 as before; the file is damaged";
     assert_eq!(error(&[one.clone(), two].concat(), Format::VSCSI), mixed);
-    let beyond = "t: record 2: a read that ends beyond byte 2^63; the file is damaged, or its blocks are smaller ones";
+    let beyond = "t: record 2: a read that ends beyond byte 2^63; the file is damaged, or its blocks are smaller";
     for sector in [1 << 55, (1 << 55) - 1] {
         let far = [one.clone(), record(1, READ_10, sector, 1024, 1)].concat();
         assert_eq!(error(&far, Format::VSCSI), beyond);
@@ -359,11 +361,11 @@ fn our_own_format_damaged() {
         ),
         (
             "# foretell trace 1\n1 2 3 18446744073709551615 1\n",
-            "line 2: a read that ends beyond byte 2^63; the file is damaged, or its blocks are smaller ones",
+            "line 2: a read that ends beyond byte 2^63; the file is damaged, or its blocks are smaller",
         ),
         (
             "# foretell trace 1\n1 2 3 0 2147483649\n",
-            "line 2: a read of 2147483649 bytes; one read is at most of 2147483648",
+            "line 2: a read of 2147483649 bytes; one read has at most 2147483648",
         ),
         (
             "# foretell trace 1\n1 2 3 0 4096\n2 2 3 4096 40",

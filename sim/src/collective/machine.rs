@@ -336,8 +336,8 @@ impl<'a> Machine<'a> {
     }
 
     fn end(mut self) -> CollectiveReport {
-        assert_eq!(self.finished, self.spec.processors, "somebody waits for ever");
-        assert_eq!(self.in_flight, 0, "something is in flight when all is over");
+        assert_eq!(self.finished, self.spec.processors, "a processor never finishes");
+        assert_eq!(self.in_flight, 0, "requests are in flight at the end");
         let blocks = self.spec.file_blocks * u64::from(self.spec.files_read());
         assert_eq!(self.now_at.requests, blocks, "not every block was served once");
         if !self.spec.steady {

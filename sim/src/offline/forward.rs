@@ -38,7 +38,7 @@ fn run(problem: &Problem, horizon_reads: usize) -> Schedule {
             progress.start(problem.disk_of(fetch.block), Some(fetch.block));
             fetches.push(fetch);
         }
-        assert!(progress.advance(), "the next block is there or on its way");
+        assert!(progress.advance(), "invariant: the next block is resident or in flight");
     }
     progress.finish(fetches)
 }

@@ -83,7 +83,10 @@ fn reverse_pass(problem: &Problem) -> (Vec<Planned>, u64) {
             break;
         }
     }
-    assert!(progress.is_over() && to_empty == 0, "reversed, all is read and all has left");
+    assert!(
+        progress.is_over() && to_empty == 0,
+        "the reverse pass must read everything and empty all buffers"
+    );
     plan.reverse(); // All fetches take F, so the last start in reverse is the first one forwards.
     (plan, progress.now)
 }
@@ -125,7 +128,7 @@ fn forward_pass(problem: &Problem, plan: Vec<Planned>) -> Schedule {
                 started = true;
             }
         }
-        assert!(progress.advance(), "the next block is there or on its way");
+        assert!(progress.advance(), "invariant: the next block is resident or in flight");
     }
     progress.finish(fetches)
 }

@@ -44,7 +44,10 @@ impl Problem {
         capacity_blocks: usize,
         fetch_units: u64,
     ) -> Self {
-        assert!(capacity_blocks > 0 && fetch_units > 0, "buffers, and time to fill them");
+        assert!(
+            capacity_blocks > 0 && fetch_units > 0,
+            "there must be buffers, and fetches must take time"
+        );
         let mut numbers: HashMap<B, usize> = HashMap::new();
         let mut disks = Vec::new();
         let number = |&block| {

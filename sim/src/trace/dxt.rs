@@ -282,7 +282,7 @@ mod tests {
             (line("0 read 0 0 1 2.0 1.0"), "line 2: a read that ends before it begins"),
             (line("0 read 0 0 1 1.0 12").trim_end().to_owned(), "line 2: the last line has no end"),
             (line("0 read 0 18446744073709551615 1 0.0 0.0"), "line 2: a read that ends beyond"),
-            (line("0 read 0 0 1000000000000000 0.0 1.0"), "one read is at most of 2147483648"),
+            (line("0 read 0 0 1000000000000000 0.0 1.0"), "one read has at most 2147483648"),
         ] {
             let error = recorded(&text).expect_err("it is malformed");
             assert!(error.contains(told), "{error}");

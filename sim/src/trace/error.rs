@@ -82,7 +82,7 @@ pub enum Fault {
     },
     /// The next request of a record lies in the past.
     #[error(
-        "no record of oracleGeneral: its next request is before it; is the file of another format?"
+        "not a record of oracleGeneral: its next request lies in the past; is the file of another format?"
     )]
     NotOracleGeneral,
     /// The file is of another kind.
@@ -134,12 +134,10 @@ pub enum Fault {
     #[error("a read that ends before it begins; the file is damaged")]
     EndsBefore,
     /// A read ends beyond the last byte that a file or device can have.
-    #[error(
-        "a read that ends beyond byte 2^63; the file is damaged, or its blocks are smaller ones"
-    )]
+    #[error("a read that ends beyond byte 2^63; the file is damaged, or its blocks are smaller")]
     Beyond,
     /// A read is longer than one call can read.
-    #[error("a read of {length_bytes} bytes; one read is at most of {bytes_max}")]
+    #[error("a read of {length_bytes} bytes; one read has at most {bytes_max}")]
     LongRead {
         /// Its length.
         length_bytes: u64,

@@ -31,39 +31,60 @@ const fn packed(what: &'static str, way_out: &'static str) -> Foreign {
 const BEGINNINGS: [(&[u8], Foreign); 22] = [
     (
         b"\xfd7zXZ\0",
-        packed("compressed with xz", "pipe it in: `xz -dc FILE`, and - for the file here"),
+        packed(
+            "compressed with xz",
+            "pipe in the output of `xz -dc FILE`, with - as the recording",
+        ),
     ),
     (
         b"BZh",
-        packed("compressed with bzip2", "pipe it in: `bzip2 -dc FILE`, and - for the file here"),
+        packed(
+            "compressed with bzip2",
+            "pipe in the output of `bzip2 -dc FILE`, with - as the recording",
+        ),
     ),
     (
         b"\x04\x22\x4d\x18",
-        packed("compressed with lz4", "pipe it in: `lz4 -dc FILE`, and - for the file here"),
+        packed(
+            "compressed with lz4",
+            "pipe in the output of `lz4 -dc FILE`, with - as the recording",
+        ),
     ),
     (
         b"\x02\x21\x4c\x18",
-        packed("compressed with lz4", "pipe it in: `lz4 -dc FILE`, and - for the file here"),
+        packed(
+            "compressed with lz4",
+            "pipe in the output of `lz4 -dc FILE`, with - as the recording",
+        ),
     ),
     (
         b"\x5d\0\0",
-        packed("compressed with lzma", "pipe it in: `xz -dc FILE`, and - for the file here"),
+        packed(
+            "compressed with lzma",
+            "pipe in the output of `xz -dc FILE`, with - as the recording",
+        ),
     ),
     (
         b"\x1f\x9d",
-        packed("compressed with compress", "pipe it in: `zcat FILE`, and - for the file here"),
+        packed(
+            "compressed with compress",
+            "pipe in the output of `zcat FILE`, with - as the recording",
+        ),
     ),
     (
         b"\xff\x06\0\0sNaPpY",
-        packed("compressed with snappy", "pipe it in: `snzip -dc FILE`, and - for the file here"),
+        packed(
+            "compressed with snappy",
+            "pipe in the output of `snzip -dc FILE`, with - as the recording",
+        ),
     ),
     (
         b"PK\x03\x04",
-        packed("a zip archive", "pipe it in: `unzip -p FILE`, and - for the file here"),
+        packed("a zip archive", "pipe in the output of `unzip -p FILE`, with - as the recording"),
     ),
     (
         b"7z\xbc\xaf\x27\x1c",
-        packed("a 7z archive", "pipe it in: `7z x -so FILE`, and - for the file here"),
+        packed("a 7z archive", "pipe in the output of `7z x -so FILE`, with - as the recording"),
     ),
     (b"PERFILE2", packed("data of perf", "record with `strace -f -ttt -T -y -o FILE PROGRAM`")),
     (
@@ -82,10 +103,10 @@ const BEGINNINGS: [(&[u8], Foreign); 22] = [
         b"\x07tae",
         packed(
             "data of blktrace",
-            "run blkparse on it; docs/internals/simulator.md has the line for its output",
+            "run blkparse on it; docs/internals/simulator.md has a line of awk for its output",
         ),
     ),
-    (b"\x7fELF", packed("a program", "give the recording of a run of it")),
+    (b"\x7fELF", packed("a program", "record a run of it, and give the recording")),
     (b"PAR1", packed("a parquet table", TABLE)),
     (b"SQLite format 3\0", packed("an SQLite database", TABLE)),
     (b"\x89HDF\r\n", packed("an HDF5 file", TABLE)),
@@ -94,22 +115,22 @@ const BEGINNINGS: [(&[u8], Foreign); 22] = [
         b"\xff\xfe",
         packed(
             "text in UTF-16",
-            "pipe it in: `iconv -f UTF-16 -t UTF-8 FILE`, and - for the file here",
+            "pipe in the output of `iconv -f UTF-16 -t UTF-8 FILE`, with - as the recording",
         ),
     ),
     (
         b"\xfe\xff",
         packed(
             "text in UTF-16",
-            "pipe it in: `iconv -f UTF-16 -t UTF-8 FILE`, and - for the file here",
+            "pipe in the output of `iconv -f UTF-16 -t UTF-8 FILE`, with - as the recording",
         ),
     ),
     (b"!<arch>\n", packed("an archive of ar", "give a recording")),
 ];
 
-const TABLE: &str = "write its reads as `# foretell trace 1` and lines of: time_ns reader file offset_bytes length_bytes (--format foretell)";
+const TABLE: &str = "convert its reads to `# foretell trace 1` and lines of: time_ns reader file offset_bytes length_bytes (--format foretell)";
 const CONVERSION: &str =
-    "docs/internals/simulator.md has the line that makes --format foretell of it";
+    "docs/internals/simulator.md has a line of awk that converts it to --format foretell";
 
 /// A. A Darshan log begins with its version, such as `3.41`, padded to 8 bytes.
 const DARSHAN: Foreign = Foreign {
@@ -219,7 +240,7 @@ const KINDS: [Kind; 18] = [
         is_of: |prefix| prefix.get(257..262) == Some(b"ustar"),
         foreign: Foreign {
             what: "a tar archive",
-            way_out: "pipe its file in: `tar -xOf FILE NAME`, and - for the file here",
+            way_out: "pipe in the output of `tar -xOf FILE NAME`, with - as the recording",
         },
     },
     Kind {
@@ -232,7 +253,7 @@ const KINDS: [Kind; 18] = [
         is_of: is_numbers,
         foreign: Foreign {
             what: "a table of numbers, such as webcachesim's (time, object, size)",
-            way_out: "leave its column of objects alone (`awk '{ print $2 }' FILE`) for --format blocks",
+            way_out: "keep only its column of objects (`awk '{ print $2 }' FILE`), for --format blocks",
         },
     },
     Kind {

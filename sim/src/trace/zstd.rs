@@ -43,7 +43,7 @@ impl<R: BufRead> Zstd<R> {
     fn check_sum(&self) -> io::Result<()> {
         let given = self.decoder.get_checksum_from_data();
         match given.is_some() && given != self.decoder.get_calculated_checksum() {
-            true => Err(io::Error::other("its checksum is another")),
+            true => Err(io::Error::other("its checksum does not match")),
             false => Ok(()),
         }
     }
@@ -85,6 +85,6 @@ fn in_words(error: &FrameDecoderError) -> io::Error {
             "it needs a dictionary; unpack it with zstd -dc -D DICTIONARY".to_owned()
         }
         FrameDecoderError::ReadFrameHeaderError(_) => "no frame begins where one should".to_owned(),
-        _ => "its end is missing, or a block is wrong".to_owned(),
+        _ => "its end is missing, or a block is damaged".to_owned(),
     })
 }

@@ -600,7 +600,7 @@ fn what_is_no_recording_is_refused() {
         "1 1.0 openat(AT_FDCWD, \"/a\", O_RDONLY) = 3\n1 2.0 read(3, \"\"..., 9) = 2147483649\n";
     assert_eq!(
         message(read),
-        "r.strace: line 2: a read of 2147483649 bytes; one read is at most of 2147483648"
+        "r.strace: line 2: a read of 2147483649 bytes; one read has at most 2147483648"
     );
     let missing = open(Path::new("/none"), Path::new("/")).expect_err("missing");
     assert!(matches!(missing, TraceError::Open { .. }));
