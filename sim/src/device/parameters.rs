@@ -42,7 +42,7 @@ pub enum ParameterError {
     /// Not TOML, or a key is missing, unknown or of the wrong type.
     #[error("disk parameters: {message}")]
     Syntax {
-        /// What the parser says, on one line.
+        /// The parser's message, on one line.
         message: String,
     },
     /// A value that no device can have.

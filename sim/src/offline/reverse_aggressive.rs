@@ -2,11 +2,12 @@
 //! FOCS 1996 and SIAM J. Comput. 29(4), 2000; compared with on-line rules by Kimbrel et al., OSDI 1996). The
 //! model is that of [`unit_time`](super::unit_time).
 //!
-//! Aggressive chooses well *what* to evict, but badly *where*: it fetches early from one disk, and later finds
-//! that all missing blocks lie on another. A schedule read backwards is a schedule of the reversed sequence in
-//! which fetches and evictions have changed places: each fetch becomes the eviction of its block, and each
-//! eviction a fetch. So a schedule that fetches greedily in reverse evicts greedily when read forwards. It
-//! spreads the blocks that will have to be fetched over all disks.
+//! Aggressive chooses well *what* to evict, but badly *when* to fetch: it fetches blocks from one disk that it
+//! could have fetched later, and then finds that all missing blocks lie on another disk. A schedule read
+//! backwards is a schedule of the reversed sequence in which fetches and evictions have changed places: each
+//! fetch becomes the eviction of its block, and each eviction a fetch. So a schedule that fetches greedily in
+//! reverse evicts greedily when read forwards. It spreads the blocks that will have to be fetched over all
+//! disks.
 //!
 //! * **A. Reverse pass.** It follows the rule of Aggressive over the reversed sequence, except that a disk is
 //!   busy with the block that it *loses*: read forwards, that is the block that it fetches. Whenever a disk is

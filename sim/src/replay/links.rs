@@ -76,7 +76,7 @@ pub(super) fn readers(acts: &[Act]) -> Vec<Reader> {
 pub(super) struct Links {
     /// For the first act of each created reader, the fork that created it.
     forks: HashMap<usize, usize>,
-    /// What each waiting act waits for.
+    /// For each waiting act, the event that it waits for.
     awaits: HashMap<usize, MarkId>,
     /// Waiting acts whose time is nevertheless the program's own.
     short: HashSet<usize>,

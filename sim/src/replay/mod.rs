@@ -55,7 +55,7 @@ pub(crate) const DEVICE: DeviceId = DeviceId(0);
 /// none here.
 const LOOKUPS_MAX: usize = 64;
 
-/// What is disclosed to the policy.
+/// The reads that are disclosed to the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disclosed {
     /// Nothing.
@@ -64,7 +64,7 @@ pub enum Disclosed {
     All,
     /// The files that a program reads, as wholes, before it begins: what `foretell run` learns from arguments.
     Files,
-    /// What the program itself disclosed to the kernel, at the same moment, by posix_fadvise or readahead.
+    /// The reads that the program itself disclosed to the kernel, by posix_fadvise or readahead, at the same moment.
     Recorded,
     /// Each read, this number of reads ahead of it.
     Ahead(u64),
@@ -145,7 +145,7 @@ impl Default for Work {
 pub struct ReplaySpec {
     /// The policy.
     pub rules: Rules,
-    /// What the policy is told.
+    /// The reads that are disclosed.
     pub disclosed: Disclosed,
     /// Memory for blocks, in bytes.
     pub cache_bytes: u64,

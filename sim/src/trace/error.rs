@@ -182,7 +182,7 @@ pub enum TraceError {
     Open {
         /// The recording.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The file is empty.
@@ -206,7 +206,7 @@ pub enum TraceError {
         path: PathBuf,
         /// The last line or record that was read.
         after: Place,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The file is of another kind.
@@ -214,7 +214,7 @@ pub enum TraceError {
     Foreign {
         /// The file.
         path: PathBuf,
-        /// Which kind, and what to do.
+        /// The kind, and the remedy.
         foreign: Foreign,
     },
     /// A compressed file is damaged or ends too soon.
@@ -226,7 +226,7 @@ pub enum TraceError {
         with: &'static str,
         /// The last line or record that was read.
         after: Place,
-        /// What the decompressor says.
+        /// The decompressor's error.
         source: io::Error,
     },
     /// The content does not match the format.

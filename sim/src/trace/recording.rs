@@ -30,7 +30,7 @@ pub struct Recording {
     pub passed_over: u64,
     /// Warnings of the recorder about its own data, without repetitions.
     pub warnings: Vec<String>,
-    /// What is damaged or missing.
+    /// Damaged and missing parts.
     pub state: State,
 }
 
