@@ -160,7 +160,7 @@ pub struct LoadChain {
 }
 
 impl LoadChain {
-    /// A chain of `bytes`, from 128 to 256 GiB.
+    /// A chain of `bytes`, clamped to 128 bytes to 256 GiB.
     pub fn new(bytes: usize) -> Self {
         let lines = u32::try_from(bytes / LINE_BYTES).unwrap_or(u32::MAX).max(2);
         let mut lines: Vec<Line> = (0..lines).map(|next| Line { next }).collect();

@@ -189,8 +189,7 @@ impl<'a> Expected<'a> {
         blocks * spec.block_bytes() as f64 / MB / (file_ms / 1e3)
     }
 
-    /// Depths from 1 to the largest portion, at most 3 % apart, or to the next multiple of D above D and the
-    /// next number below.
+    /// Depths from 1 to the largest portion, about 3 % apart, rounded up to multiples of D above D.
     fn depths(&self) -> impl Iterator<Item = u64> {
         let (disks, largest) = (self.spec.disks as u64, self.largest);
         let next = move |&depth: &u64| {

@@ -4,7 +4,7 @@
 //!
 //! * A, *hit*: all of it has been read ahead; it crosses the bus.
 //! * B, *streaming*: it lies in, or just ahead of, what the drive is reading ahead. It waits for the media,
-//!   without new positioning. The drive takes B only if B is faster than C.
+//!   without new positioning. The drive takes B unless C is faster.
 //! * C, *mechanical*: the arm seeks, the sector rotates to the head, and the data passes under it, with a
 //!   switch of head or cylinder wherever a track ends.
 //!
