@@ -3,7 +3,6 @@
 //! Throughput grows with depth, but not at every step: contiguous portions get out of step at a depth that is
 //! no multiple of D. So small depths are all tried in order, and only far above them does a bisection search
 //! begin. The first depth that suffices also says nothing about greater ones, so some of these are tried too.
-//! first depth that is enough nothing follows for all greater ones: some of them are tried too.
 
 use super::{CollectiveReport, CollectiveSpec, Method};
 

@@ -10,7 +10,6 @@
 //!   Felten, Karlin and Li, SIGMETRICS 1995). D disks: `D (1 + (F+1)/C)` times (Kimbrel and Karlin, FOCS 1996).
 //! * [`fixed_horizon`]: the same, but only for blocks that are read within the next H reads (Kimbrel et al.,
 //!   OSDI 1996). It fetches no earlier than needed, and so evicts as little as possible.
-//!   OSDI 1996). It fetches no earlier than needed, and so throws out as little as it can.
 
 use super::unit_time::{Fetch, Problem, Progress, Schedule};
 
