@@ -28,7 +28,7 @@
 //! What may fail: as for every [recording](super). A recording whose end is missing is read as far as it goes,
 //! and lines that are not understood are skipped; [`State`] reports both. Time may run backwards in two cases:
 //!
-//! * C: between two processes, by at most [`BACK_NS_MAX`];
+//! * C: between two processes, by at most `BACK_NS_MAX`;
 //! * D: where a line is written when its call ends, as with `-z`, by at most the call's duration.
 
 mod calls;
