@@ -28,6 +28,7 @@
 
 use crate::blocks::{Claim, DeviceIndex, SlotId, StreamIndex};
 use crate::buffers::arbiter::{Arbiter, Need, NoRoom};
+use crate::buffers::estimators::hint;
 use crate::buffers::values::{Terms, nearness, rounded_up};
 use crate::contract::{Config, Memory};
 use crate::decisions::{Decision, DecisionKind};
@@ -211,7 +212,7 @@ impl Prefetcher {
         if front < part.quiet_until {
             return None;
         }
-        let terms = stream.terms(arbiter.costs(), arbiter.rules(), device);
+        let terms = hint::terms(stream, arbiter.costs(), arbiter.rules(), device);
         let limit = front.saturating_add(self.reach(arbiter, &terms));
         let mut found = std::mem::take(&mut self.come_upon);
         let (stream, blocks, _) = arbiter.stream_and_blocks(index)?;
@@ -501,7 +502,7 @@ impl Prefetcher {
     ) {
         let index = first.claim.stream;
         let stream = &arbiter.streams()[index];
-        let terms = stream.terms(arbiter.costs(), arbiter.rules(), device);
+        let terms = hint::terms(stream, arbiter.costs(), arbiter.rules(), device);
         let (mut kind, mut wanted, mut cost) = (DecisionKind::Prefetch, first, cost);
         for blocks in 1.. {
             // In one place, so that it is no call.
@@ -547,7 +548,8 @@ impl Prefetcher {
         if matches!(stream.distance(position), Distance::Ahead(far) if far > reach) {
             return None;
         }
-        let value = arbiter.streams().get(index)?.value_at(arbiter.rules(), terms, position);
+        let stream = arbiter.streams().get(index)?;
+        let value = hint::value_at(stream, arbiter.rules(), terms, position);
         let benefit = match arbiter.rules().prefetch {
             Prefetch::HintOrder => IN_HINT_ORDER,
             _ => arbiter.normalised(index, value),

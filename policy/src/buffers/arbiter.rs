@@ -27,16 +27,17 @@ mod checks;
 mod claims;
 mod owners;
 mod reads;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 
-use crate::blocks::{BlockTable, Queue, SlotId, StreamIndex};
+use crate::blocks::{BlockTable, SlotId, StreamIndex};
 use crate::buffers::allocation::Allocation;
-use crate::buffers::estimators::hint::HintEstimator;
-use crate::buffers::estimators::lru::LruEstimator;
-use crate::buffers::estimators::orphan::OrphanEstimator;
-use crate::buffers::estimators::{Estimator, Scene};
-use crate::buffers::rates::Rates;
+use crate::buffers::estimators::hint::{self, HintEstimator};
+use crate::buffers::estimators::list::Least;
+use crate::buffers::estimators::{Estimator, Estimators, Listed, Scene, Setting};
+use crate::buffers::rates::{Rates, UNHINTED, share_of};
 use crate::contract::{Config, Memory};
 use crate::decisions::{Decision, DecisionKind, DecisionLog};
 use crate::devices::costs::Costs;
@@ -51,26 +52,17 @@ use crate::time::Nanos;
 /// Streams that a picked block is offered to.
 const OFFERS_MAX: usize = 16;
 
-/// A queue may lack hits because prefetched blocks hold the buffers for them. A prefetched block worth less than this part of
-/// such a hit, as a divisor, leaves first: its stream has stopped reading. A stream in competition keeps its blocks.
-const BEYOND_REACH_DIVISOR: f64 = 16.0;
-
 /// In memories of fewer blocks the queues' bitmaps of live entries fit the processor's caches, and nothing is loaded ahead.
 const PLACES_LOADED_FROM_BLOCKS: usize = 1 << 18;
 
 /// Streams that are told that a block has left. The others find out when they read it.
 const TOLD_MAX: usize = 256;
 
-/// The number under which accesses without hints are counted. Streams have the numbers after it.
-const UNHINTED: u32 = 0;
-
-/// An estimator in the ranking.
+/// An estimator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Member {
-    /// The queue of blocks that were read without hints.
-    Recent,
-    /// The queue of blocks that were read as hinted.
-    Consumed,
+    /// One of the list.
+    Listed(Listed),
     /// A stream of hints.
     Stream(StreamIndex),
 }
@@ -79,7 +71,14 @@ impl Member {
     fn stream(self) -> Option<StreamIndex> {
         match self {
             Member::Stream(index) => Some(index),
-            Member::Recent | Member::Consumed => None,
+            Member::Listed(_) => None,
+        }
+    }
+
+    fn listed(self) -> Option<Listed> {
+        match self {
+            Member::Listed(listed) => Some(listed),
+            Member::Stream(_) => None,
         }
     }
 }
@@ -107,9 +106,8 @@ pub(crate) struct Arbiter {
     rules: Rules,
     memory: Memory,
     capacity_blocks: usize,
-    recent: LruEstimator,
-    consumed: LruEstimator,
-    orphans: OrphanEstimator,
+    /// Those of the list.
+    estimators: Estimators,
     rates: Rates,
     /// Streams by their declared values, lowest first (keys are negative).
     ranking: IndexedHeap,
@@ -155,17 +153,12 @@ pub(crate) enum NoRoom {
     Unread,
 }
 
-/// The number under which a stream's accesses are counted.
-fn share_of(stream: StreamIndex) -> u32 {
-    UNHINTED + 1 + stream.0
-}
-
 impl Arbiter {
     pub(crate) fn new(config: &Config) -> Self {
         let capacity_blocks = usize::try_from(config.capacity_blocks).unwrap_or(usize::MAX);
         let mut rules = config.rules;
         rules.spare_buffers &= config.memory == Memory::Owned; // The kernel's may be of use to others.
-        let values = rules.replacement == Replacement::MinMax && config.memory == Memory::Owned;
+        let setting = Setting { rules, memory: config.memory, capacity_blocks };
         Arbiter {
             blocks: BlockTable::new(capacity_blocks),
             streams: Streams::new(config.resolved_max),
@@ -173,9 +166,7 @@ impl Arbiter {
             rules,
             memory: config.memory,
             capacity_blocks,
-            recent: LruEstimator::new(Queue::Recent, capacity_blocks, values),
-            consumed: LruEstimator::new(Queue::Consumed, capacity_blocks, values),
-            orphans: OrphanEstimator::default(),
+            estimators: Estimators::new(&setting),
             rates: Rates::new((capacity_blocks as f64).max(HALF_LIFE_MIN)),
             ranking: IndexedHeap::default(),
             allocation: (rules.replacement == Replacement::LruSp).then(Allocation::default),
@@ -289,9 +280,9 @@ impl Arbiter {
         self.ranking.set(index.0, None);
     }
 
-    fn scene(&mut self) -> (Scene<'_>, &mut LruEstimator, &mut LruEstimator) {
+    fn scene(&mut self) -> (Scene<'_>, &mut Estimators) {
         let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
-        (scene, &mut self.recent, &mut self.consumed)
+        (scene, &mut self.estimators)
     }
 
     /// A block that was prefetched for `stream`, if one is known, has gone unread.
@@ -368,49 +359,21 @@ impl Arbiter {
     }
 
     /// The member with the globally least valuable block, and what that is worth, normalised.
-    ///
-    /// A queue may be worth little only because others hold prefetched blocks, which puts the hits that it
-    /// could have out of reach. If one of those is worth next to nothing beside such a hit, it goes first.
     fn least(&mut self) -> Option<(Member, f64)> {
-        let (queue, bound) = self.least_of_queues();
-        if queue.is_some() && bound == 0.0 {
-            return queue; // Nothing is worth less.
-        }
-        match (queue, self.least_of_streams()) {
-            (Some(_), Some((index, value))) if value < bound => {
-                Some((Member::Stream(index), value))
-            }
-            (None, Some((index, value))) => Some((Member::Stream(index), value)),
-            _ => queue,
-        }
-    }
-
-    /// The queue whose buffers are worth least, what they are worth, and what a stream's block must be worth
-    /// to stay in its place.
-    fn least_of_queues(&mut self) -> (Option<(Member, f64)>, f64) {
         let reach = self.capacity_blocks.saturating_sub(self.unread as usize);
-        let unhinted = self.rates.count(UNHINTED);
-        let is_lru = self.rules.replacement == Replacement::Lru;
-        let (scene, recent, consumed) = self.scene();
-        if is_lru {
-            // All that has arrived lies there, and is worth the same.
-            return (recent.declare(&scene).map(|_| (Member::Recent, 0.0)), 0.0);
+        let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        let Some(Least { of, value, bound }) = self.estimators.least(&scene, &self.rates, reach)
+        else {
+            let (index, value) = self.least_of_streams()?;
+            return Some((Member::Stream(index), value));
+        };
+        if bound > 0.0 // Otherwise nothing is worth less.
+            && let Some((index, value)) = self.least_of_streams()
+            && value < bound
+        {
+            return Some((Member::Stream(index), value));
         }
-        recent.set_reach(reach);
-        consumed.set_reach(reach);
-        let from_recent = recent.declare(&scene).map(|value| (Member::Recent, value * unhinted));
-        let from_consumed =
-            consumed.declare(&scene).map(|value| (Member::Consumed, value * unhinted));
-        let least = match (from_recent, from_consumed) {
-            (Some(recent), Some(consumed)) if consumed.1 < recent.1 => Some(consumed),
-            (recent, consumed) => recent.or(consumed),
-        };
-        let beyond = match least {
-            Some((Member::Recent, _)) => recent.value_beyond_reach(&scene) * unhinted,
-            Some((Member::Consumed, _)) => consumed.value_beyond_reach(&scene) * unhinted,
-            _ => 0.0,
-        };
-        (least, least.map_or(0.0, |(_, value)| value.max(beyond / BEYOND_REACH_DIVISOR)))
+        Some((Member::Listed(of), value))
     }
 
     fn least_of_streams(&mut self) -> Option<(StreamIndex, f64)> {
@@ -437,18 +400,16 @@ impl Arbiter {
         let Member::Stream(index) = of else { return false };
         let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
         let stream = self.streams.get(index);
-        let slot = stream.and_then(|stream| stream.least_slot(&scene));
+        let slot = stream.and_then(|stream| hint::least_slot(stream, &scene));
         slot.is_some_and(|slot| self.blocks[slot].is_unread())
     }
 
     fn pick(&mut self, of: Member) -> Option<SlotId> {
-        let (mut scene, recent, consumed) = self.scene();
-        let queue = match of {
-            Member::Recent => recent,
-            Member::Consumed => consumed,
-            Member::Stream(index) => return self.pick_of_stream(index),
-        };
-        queue.pick(&mut scene)
+        let (mut scene, estimators) = self.scene();
+        match of {
+            Member::Listed(listed) => estimators.pick(listed, &mut scene),
+            Member::Stream(index) => self.pick_of_stream(index),
+        }
     }
 
     fn pick_of_stream(&mut self, index: StreamIndex) -> Option<SlotId> {
@@ -470,8 +431,8 @@ impl Arbiter {
         let free = self.capacity_blocks.saturating_sub(self.blocks.len());
         let quarter = self.capacity_blocks / 4;
         let own = self.rates.own(UNHINTED, worth);
-        let (scene, _, consumed) = self.scene();
-        free >= quarter || free + consumed.idle(&scene, own) >= quarter
+        let (scene, estimators) = self.scene();
+        free >= quarter || free + estimators.consumed.idle(&scene, own) >= quarter
     }
 
     /// Makes sure that there is room for what is needed.
@@ -510,12 +471,8 @@ impl Arbiter {
         if claim.is_some_and(|claim| self.stream_saves(claim.stream, slot, floor)) {
             return None;
         }
-        if self.blocks[slot].is_queued() {
-            let local = self.rates.own(UNHINTED, floor);
-            let (mut scene, recent, consumed) = self.scene();
-            if recent.offer(&mut scene, slot, local) || consumed.offer(&mut scene, slot, local) {
-                return None;
-            }
+        if self.list_saves(slot, picker.listed(), floor) {
+            return None;
         }
         let Some(claim) = claim else {
             return self.unwanted_by_others(slot, picker.stream(), floor);
@@ -537,6 +494,12 @@ impl Arbiter {
             self.claim(slot, claim);
         }
         unwanted
+    }
+
+    /// Whether an estimator of the list, other than `picker`, keeps a block.
+    fn list_saves(&mut self, slot: SlotId, picker: Option<Listed>, floor: f64) -> bool {
+        let mut scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        self.estimators.offer(&mut scene, slot, picker, (&self.rates, floor))
     }
 
     fn stream_saves(&mut self, index: StreamIndex, slot: SlotId, floor: f64) -> bool {
@@ -625,10 +588,8 @@ impl Arbiter {
         self.mark_read(slot);
         let (block, device) = (self.blocks[slot].block(), self.blocks[slot].device());
         let claim = self.blocks[slot].claim();
-        if self.blocks[slot].is_queued() {
-            self.leaves_queue(slot); // Seldom: its queue has picked it.
-        }
-        self.orphans.release(slot);
+        let (mut scene, estimators) = self.scene();
+        estimators.forget(&mut scene, slot);
         if let Some(allocation) = &mut self.allocation {
             allocation.remove(slot);
         }
@@ -669,9 +630,6 @@ impl Arbiter {
     /// Bytes of what is kept for blocks in memory and placed hints; what is kept of each file, name, program and
     /// fetch is not in it.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.blocks.memory_bytes()
-            + self.recent.memory_bytes()
-            + self.consumed.memory_bytes()
-            + self.streams.memory_bytes()
+        self.blocks.memory_bytes() + self.estimators.memory_bytes() + self.streams.memory_bytes()
     }
 }

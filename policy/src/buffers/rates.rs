@@ -4,8 +4,19 @@
 //! A new access weighs more than the one before by a constant factor, so that nobody else's count has
 //! to change, and counts can be compared at any time. O(1) an access.
 
+use crate::blocks::StreamIndex;
+
+/// The number under which accesses without hints are counted. Streams have the numbers after it.
+pub(crate) const UNHINTED: u32 = 0;
+
 /// Weight at which all counts are scaled down.
 const RESCALE: f64 = 1e100;
+
+/// The number under which a stream's accesses are counted.
+#[inline]
+pub(crate) fn share_of(stream: StreamIndex) -> u32 {
+    UNHINTED + 1 + stream.0
+}
 
 /// Counts of accesses; see the [module](self). Members are small integers.
 #[derive(Debug)]

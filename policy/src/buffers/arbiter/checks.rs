@@ -1,8 +1,9 @@
 //! The arbiter's invariants, asserted in debug builds and tests.
 
-use super::{Arbiter, share_of};
+use super::Arbiter;
 use crate::blocks::StreamIndex;
-use crate::buffers::estimators::Scene;
+use crate::buffers::estimators::{Scene, hint};
+use crate::buffers::rates::share_of;
 use crate::streams::stream::Stream;
 
 impl Arbiter {
@@ -21,7 +22,7 @@ impl Arbiter {
         for index in indices {
             let kept_pace = |stream: &&Stream| stream.keeps_ranked_pace();
             let stream = self.streams.get(index).filter(|stream| !counts_pace || kept_pace(stream));
-            let declared = stream.and_then(|stream| stream.least(&scene));
+            let declared = stream.and_then(|stream| hint::least(stream, &scene));
             let share = self.rates.count(share_of(index));
             let value = declared.map_or(f64::INFINITY, |(_, _, value)| value * share);
             assert!(first != index || value == least, "{index:?}: {value}, not {least}");
@@ -50,7 +51,7 @@ impl Arbiter {
                 assert!(!is_tracked || at == Some(slot), "{known:?} {at:?}");
                 tracked += usize::from(is_tracked);
             }
-            let reason = claim.is_some() || known.queue().is_some();
+            let reason = claim.is_some() || self.estimators.track(&self.blocks, slot);
             assert!(reason || known.is_in_flight(), "nobody tracks {known:?}");
         }
         let streams = self.streams.iter();

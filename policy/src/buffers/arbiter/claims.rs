@@ -97,9 +97,8 @@ impl Arbiter {
             return;
         }
         let claim = self.blocks[slot].claim();
-        let (scene, recent, consumed) = self.scene();
-        recent.moved(&scene, slot, before);
-        consumed.moved(&scene, slot, before);
+        let (scene, estimators) = self.scene();
+        estimators.moved(&scene, slot, before);
         if let Some(Claim { stream: index, .. }) = claim
             && let Some(stream) = self.streams.get_mut(index)
         {
@@ -111,13 +110,14 @@ impl Arbiter {
 
     /// A block in flight that no stream claims any more.
     pub(crate) fn orphan(&mut self, slot: SlotId) {
-        self.orphans.adopt(slot);
+        self.estimators.orphans.adopt(slot);
     }
 
     /// The data of a block has arrived.
     pub(crate) fn arrived(&mut self, now: Nanos, slot: SlotId, was_read_unhinted: bool) {
         self.blocks[slot].arrived();
-        self.orphans.release(slot);
+        let (mut scene, estimators) = self.scene();
+        estimators.arrived(&mut scene, slot);
         if let Some(claim) = self.blocks[slot].claim() {
             if self.streams[claim.stream].expects(claim.position) {
                 let stream = &mut self.streams[claim.stream];
@@ -153,7 +153,11 @@ impl Arbiter {
     fn settle_idle(&mut self, slot: SlotId, asked: Option<StreamIndex>) {
         let keeps = self.memory != Memory::Kernel { keeps: false }
             && self.rules.replacement != Replacement::Lru;
-        if keeps && self.unwanted_by_others(slot, asked, -1.0).is_none() {
+        let is_kept = |arbiter: &mut Self| {
+            arbiter.unwanted_by_others(slot, asked, -1.0).is_none()
+                || arbiter.list_saves(slot, None, -1.0)
+        };
+        if keeps && is_kept(self) {
             return;
         }
         match self.memory {

@@ -1,9 +1,10 @@
 //! The arbiter where buffers have owners, by the policy `lru-sp`: the owner of the least recent block chooses which of its
 //! blocks goes (see [`allocation`](crate::buffers::allocation)).
 
-use super::{Arbiter, Named, Need, NoRoom, share_of};
+use super::{Arbiter, Named, Need, NoRoom};
 use crate::blocks::{SlotId, StreamIndex};
-use crate::buffers::estimators::Scene;
+use crate::buffers::estimators::{Scene, hint};
+use crate::buffers::rates::share_of;
 use crate::hint::HinterId;
 use crate::time::Nanos;
 
@@ -70,7 +71,7 @@ impl Arbiter {
         let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
         let furthest = self.streams.hinters().streams(owner).filter_map(|index| {
             let stream = self.streams.get(index)?;
-            let (_, position, value) = stream.least(&scene)?;
+            let (_, position, value) = hint::least(stream, &scene)?;
             let slot = stream.slot_at(scene.blocks, position)?;
             Some((slot, Some(index), value * self.rates.count(share_of(index))))
         });

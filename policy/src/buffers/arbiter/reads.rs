@@ -2,59 +2,39 @@
 
 use super::{Arbiter, PLACES_LOADED_FROM_BLOCKS};
 use crate::blocks::{Queue, SlotId};
-use crate::buffers::estimators::Estimator;
+use crate::buffers::estimators::Estimators;
 use crate::hint::Block;
 
 impl Arbiter {
     /// Blocks in the queues: where replacement is by recency, all that have arrived.
     pub(crate) fn queued(&self) -> usize {
-        self.recent.len() + self.consumed.len()
+        self.estimators.recent.len() + self.estimators.consumed.len()
     }
 
-    /// An unhinted read of a block in memory: it goes on top of the recent.
+    /// An unhinted read of a block in memory.
     #[inline(always)] // On the way of every hit.
     pub(crate) fn read_recent(&mut self, slot: SlotId) {
-        let (mut scene, recent, consumed) = self.scene();
-        recent.access();
-        consumed.access();
-        match scene.blocks[slot].queue() {
-            Some((Queue::Recent, stamp)) => recent.hit_again(&mut scene, slot, stamp),
-            _ => self.join_recent(slot),
-        }
+        let (mut scene, estimators) = self.scene();
+        estimators.read(&mut scene, slot);
     }
 
-    /// The same for one that is not among them.
-    #[inline(never)]
-    fn join_recent(&mut self, slot: SlotId) {
-        let (mut scene, recent, consumed) = self.scene();
-        let block = scene.blocks[slot].block();
-        recent.missed(block);
-        match scene.blocks[slot].queue() {
-            Some(_) => consumed.hit(&mut scene, slot),
-            None => consumed.missed(block),
-        }
-        recent.put(&mut scene, slot);
-    }
-
-    /// A hinted read of a block in memory, which may have been read so before and be kept for that too.
+    /// A hinted read of a block in memory or in flight.
     pub(crate) fn read_consumed(&mut self, slot: SlotId) {
-        if let Some((Queue::Consumed, stamp)) = self.blocks[slot].queue() {
-            let (mut scene, _, consumed) = self.scene();
-            consumed.renew(&mut scene, slot, stamp);
+        if !self.blocks[slot].is_in_flight() {
+            let (mut scene, estimators) = self.scene();
+            estimators.read_hinted(&mut scene, slot);
         }
     }
 
     /// An unhinted read of a block that is not in memory.
     pub(crate) fn missed_recent(&mut self, block: Block) {
-        for queue in [&mut self.recent, &mut self.consumed] {
-            queue.access();
-            queue.missed(block);
-        }
+        self.estimators.missed(block);
     }
 
     /// Puts a block in memory into one of the queues, on top.
     pub(crate) fn enqueue(&mut self, slot: SlotId, queue: Queue) {
-        let (mut scene, recent, consumed) = self.scene();
+        let (mut scene, estimators) = self.scene();
+        let Estimators { recent, consumed, .. } = estimators;
         match queue {
             Queue::Recent => {
                 consumed.take(&mut scene, slot);
@@ -70,17 +50,11 @@ impl Arbiter {
         }
     }
 
-    #[inline(never)] // The rare part.
-    pub(super) fn leaves_queue(&mut self, slot: SlotId) {
-        let (mut scene, recent, consumed) = self.scene();
-        recent.forget(&mut scene, slot);
-        consumed.forget(&mut scene, slot);
-    }
-
     /// Loads what is kept of `blocks`, which are about to be read, into the processor's caches.
     pub(crate) fn load(&mut self, blocks: impl Iterator<Item = Block>) {
         self.blocks.load(blocks);
-        for queue in [&self.recent, &self.consumed] {
+        let Estimators { recent, consumed, .. } = &self.estimators;
+        for queue in [recent, consumed] {
             if queue.has_ghosts() {
                 queue.load_ghosts(self.blocks.loaded_hashes());
             }
@@ -90,8 +64,8 @@ impl Arbiter {
         }
         for (queue, stamp) in self.blocks.loaded_places() {
             match queue {
-                Queue::Recent => self.recent.load_entry(stamp),
-                Queue::Consumed => self.consumed.load_entry(stamp),
+                Queue::Recent => recent.load_entry(stamp),
+                Queue::Consumed => consumed.load_entry(stamp),
             }
         }
     }

@@ -10,12 +10,9 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::hint::HintEstimator;
-use super::lru::LruEstimator;
-use super::orphan::OrphanEstimator;
-use super::skeleton::FrequencyEstimator;
-use super::{Estimator, Scene};
-use crate::blocks::{BlockTable, DeviceIndex, Queue, Slot, SlotId, StreamIndex};
-use crate::contract::{CostModel, CostSource};
+use super::{Estimator, FrequencyEstimator, LruEstimator, OrphanEstimator, Scene, Setting};
+use crate::blocks::{BlockTable, DeviceIndex, Slot, SlotId, StreamIndex};
+use crate::contract::{CostModel, CostSource, Memory};
 use crate::devices::costs::Costs;
 use crate::hint::{
     Block, DeviceId, FileId, Hint, HinterId, Order, ReaderId, Segment, StreamId, Target,
@@ -25,25 +22,25 @@ use crate::streams::stream::{Fit, Limits, Stream, Waiting};
 use crate::time::Nanos;
 
 /// Blocks in memory.
-const SLOTS: usize = 12;
+pub(super) const SLOTS: usize = 12;
 /// Blocks that there are.
-const FILES: u64 = 4;
-const FILE_BLOCKS: u64 = 8;
+pub(super) const FILES: u64 = 4;
+pub(super) const FILE_BLOCKS: u64 = 8;
 /// Devices, where there is more than one.
-const SEVERAL: u16 = 3;
+pub(super) const SEVERAL: u16 = 3;
 
 /// What estimators see.
-struct World {
-    blocks: BlockTable,
+pub(super) struct World {
+    pub(super) blocks: BlockTable,
     costs: Costs,
-    rules: Rules,
+    pub(super) rules: Rules,
     devices: u16,
-    slots: Vec<SlotId>,
+    pub(super) slots: Vec<SlotId>,
 }
 
 impl World {
     /// A full cache: the first blocks of the files.
-    fn new(rules: Rules, devices: u16) -> Self {
+    pub(super) fn new(rules: Rules, devices: u16) -> Self {
         let model = CostModel { hit_ns: 1e3, driver_ns: 2e3, disk_ns: 2e4 };
         let costs = Costs::new(CostSource::Measured(model), &rules);
         let (blocks, slots) = (BlockTable::default(), Vec::new());
@@ -65,16 +62,33 @@ impl World {
         self.blocks.insert(slot)
     }
 
-    fn scene(&mut self) -> Scene<'_> {
+    /// What an estimator of this world is made for.
+    pub(super) fn setting(&self) -> Setting {
+        Setting { rules: self.rules, memory: Memory::Owned, capacity_blocks: SLOTS }
+    }
+
+    pub(super) fn scene(&mut self) -> Scene<'_> {
         Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules }
     }
 }
 
 /// Slots that an estimator should track after an event, or no more.
 #[derive(Default)]
-struct Change {
-    came: Vec<SlotId>,
-    went: Vec<SlotId>,
+pub(super) struct Change {
+    pub(super) came: Vec<SlotId>,
+    pub(super) went: Vec<SlotId>,
+}
+
+/// What each estimator of the list says of itself for its test.
+pub(super) trait Tested: Estimator {
+    /// Whether what is tracked can be picked.
+    const PICKABLE: bool = true;
+
+    /// Called once, before the first step.
+    fn begin(&mut self) {}
+
+    /// Something happens that the estimator takes in: what, says `kind`; it is about `slot`.
+    fn event(&mut self, scene: &mut Scene<'_>, slot: SlotId, kind: u8) -> Change;
 }
 
 /// An estimator under test.
@@ -93,8 +107,24 @@ trait Fixture {
     fn event(&mut self, world: &mut World, slot: SlotId, kind: u8) -> Change;
 }
 
+impl<E: Tested> Fixture for E {
+    const PICKABLE: bool = <E as Tested>::PICKABLE;
+
+    fn with<R>(
+        &mut self,
+        world: &mut World,
+        act: impl FnOnce(&mut dyn Estimator, &mut Scene<'_>) -> R,
+    ) -> R {
+        act(self, &mut world.scene())
+    }
+
+    fn event(&mut self, world: &mut World, slot: SlotId, kind: u8) -> Change {
+        Tested::event(self, &mut world.scene(), slot, kind)
+    }
+}
+
 #[derive(Clone, Debug)]
-enum Step {
+pub(super) enum Step {
     /// Of this kind.
     Event(usize, u8),
     /// With this floor, as a share of what all of them cost.
@@ -228,7 +258,7 @@ impl<F: Fixture> Suite<F> {
 
     fn check_tracks(&mut self) {
         for slot in self.world.slots.clone() {
-            let tracks = self.with(|estimator, scene| estimator.tracks(scene, slot));
+            let tracks = self.with(|estimator, scene| estimator.tracks(scene.blocks, slot));
             assert_eq!(tracks, self.tracked.contains(&slot), "{slot:?}");
         }
     }
@@ -266,112 +296,15 @@ fn check<F: Fixture>(world: World, fixture: F, steps: &[Step]) {
     assert_eq!(suite.declare(), None);
 }
 
-struct Lru {
-    estimator: LruEstimator,
-    queue: Queue,
-}
-
-impl Lru {
-    fn new(queue: Queue, rules: &Rules) -> Self {
-        let values = rules.replacement == Replacement::MinMax;
-        Lru { estimator: LruEstimator::new(queue, SLOTS, values), queue }
-    }
-}
-
-impl Fixture for Lru {
-    fn with<R>(
-        &mut self,
-        world: &mut World,
-        act: impl FnOnce(&mut dyn Estimator, &mut Scene<'_>) -> R,
-    ) -> R {
-        act(&mut self.estimator, &mut world.scene())
-    }
-
-    fn event(&mut self, world: &mut World, slot: SlotId, kind: u8) -> Change {
-        let mut scene = world.scene();
-        let (lru, block) = (&mut self.estimator, scene.blocks[slot].block());
-        let tracked = lru.tracks(&scene, slot);
-        let mut change = Change::default();
-        match kind % 8 {
-            0 => {
-                lru.take(&mut scene, slot);
-                change.went.extend(tracked.then_some(slot));
-            }
-            1 => lru.set_reach(usize::from(kind / 8)),
-            2 => {
-                lru.access();
-                lru.missed(Block { index: FILE_BLOCKS, ..block });
-            }
-            // What is read as hinted goes on top without having been an access to the queue.
-            3 if !tracked || self.queue == Queue::Recent => {
-                lru.forget_ghost(block);
-                lru.put(&mut scene, slot);
-                change.came.push(slot);
-            }
-            _ if tracked && self.queue == Queue::Recent => {
-                lru.access();
-                let (_, stamp) = scene.blocks[slot].queue().expect("it is tracked");
-                lru.hit_again(&mut scene, slot, stamp);
-                change.came.push(slot);
-            }
-            _ => {
-                lru.access();
-                if tracked {
-                    lru.hit(&mut scene, slot);
-                } else {
-                    lru.missed(block);
-                }
-                lru.put(&mut scene, slot);
-                change.came.push(slot);
-            }
-        }
-        change
-    }
-}
-
-impl Fixture for OrphanEstimator {
-    const PICKABLE: bool = false;
-
-    fn with<R>(
-        &mut self,
-        world: &mut World,
-        act: impl FnOnce(&mut dyn Estimator, &mut Scene<'_>) -> R,
-    ) -> R {
-        act(self, &mut world.scene())
-    }
-
-    fn event(&mut self, _world: &mut World, slot: SlotId, kind: u8) -> Change {
-        let mut change = Change::default();
-        if kind.is_multiple_of(2) {
-            self.adopt(slot);
-            change.came.push(slot);
-        } else {
-            change.went.extend(self.release(slot).then_some(slot));
-        }
-        change
-    }
-}
-
-impl Fixture for FrequencyEstimator {
-    fn with<R>(
-        &mut self,
-        world: &mut World,
-        act: impl FnOnce(&mut dyn Estimator, &mut Scene<'_>) -> R,
-    ) -> R {
-        act(self, &mut world.scene())
-    }
-
-    fn event(&mut self, world: &mut World, slot: SlotId, kind: u8) -> Change {
-        let mut change = Change::default();
-        if kind.is_multiple_of(4) {
-            let absent = Block { file: FileId(u64::from(kind) / 4 % FILES), index: FILE_BLOCKS };
-            self.missed(absent);
-        } else {
-            self.read(&mut world.scene(), slot);
-            change.came.push(slot);
-        }
-        change
-    }
+/// The suite for an estimator of the list.
+pub(super) fn check_listed<E: Tested>(
+    world: World,
+    make: impl FnOnce(&Setting) -> E,
+    steps: &[Step],
+) {
+    let mut estimator = make(&world.setting());
+    estimator.begin();
+    check(world, estimator, steps);
 }
 
 const READER: ReaderId = ReaderId(1);
@@ -485,46 +418,6 @@ fn devices() -> impl Strategy<Value = u16> {
     prop_oneof![Just(1), Just(SEVERAL)]
 }
 
-/// The oldest block of the queue lies on a dear device, the next ones on cheap ones.
-#[test]
-fn a_queue_of_dear_and_cheap_blocks() {
-    let reads = |slot| Step::Event(slot, 4);
-    let costs = [Step::Cost(0, 200_000), Step::Cost(1, 1), Step::Cost(2, 1)];
-    let reads = [0, 1, 2, 1, 0, 1, 2].map(reads);
-    let world = World::new(Rules::FORETELL, SEVERAL);
-    let fixture = Lru::new(Queue::Recent, &world.rules);
-    check(world, fixture, &[&costs[..], &reads, &[Step::Pick]].concat());
-}
-
-/// What a queue is worth after these reads of its blocks; they are hits, told of in either way.
-fn worth_after(reads: &[usize], in_one: bool) -> f64 {
-    let mut world = World::new(Rules::FORETELL, 1);
-    let mut lru = Lru::new(Queue::Recent, &world.rules).estimator;
-    for slot in world.slots.clone() {
-        lru.put(&mut world.scene(), slot);
-    }
-    for &read in reads {
-        let slot = world.slots[read];
-        lru.access();
-        if in_one {
-            let (_, stamp) = world.scene().blocks[slot].queue().expect("it was put there");
-            lru.hit_again(&mut world.scene(), slot, stamp);
-        } else {
-            lru.hit(&mut world.scene(), slot);
-            lru.put(&mut world.scene(), slot);
-        }
-    }
-    lru.declare(&world.scene()).expect("there are blocks")
-}
-
-#[test]
-fn a_hit_counts_whether_it_is_told_in_one_or_in_two() {
-    let reads: Vec<usize> = (0..10).flat_map(|_| [0, 3, 3, 7, 11, 2]).collect();
-    let worth = worth_after(&reads, true);
-    assert_eq!(worth, worth_after(&reads, false));
-    assert!(worth > worth_after(&[], true), "{worth}");
-}
-
 /// The reader is within a hint without order, and another follows it.
 #[test]
 fn a_set_and_what_is_read_after_it() {
@@ -538,16 +431,6 @@ fn a_set_and_what_is_read_after_it() {
 }
 
 proptest! {
-    #[test]
-    fn lru_of_the_recent(rules in any_rules(), devices in devices(), steps in steps()) {
-        check(World::new(rules, devices), Lru::new(Queue::Recent, &rules), &steps);
-    }
-
-    #[test]
-    fn lru_of_the_consumed(rules in any_rules(), devices in devices(), steps in steps()) {
-        check(World::new(rules, devices), Lru::new(Queue::Consumed, &rules), &steps);
-    }
-
     #[test]
     fn hints_over_one_device(
         rules in rules_of_hints(), disclosed in disclosures(), steps in steps(),
@@ -565,14 +448,18 @@ proptest! {
         let fixture = Hinted::new(&world, &disclosed);
         check(world, fixture, &steps);
     }
-
-    #[test]
-    fn orphans(devices in devices(), steps in steps()) {
-        check(World::new(Rules::FORETELL, devices), OrphanEstimator::default(), &steps);
-    }
-
-    #[test]
-    fn the_skeleton(rules in any_rules(), devices in devices(), steps in steps()) {
-        check(World::new(rules, devices), FrequencyEstimator::default(), &steps);
-    }
 }
+
+/// One test for each estimator of the list, by the name of its field.
+macro_rules! test_all {
+    ($($(#[$cfg:meta])* $name:ident: $kind:ty = $new:expr;)*) => {
+        proptest! {
+            $(#[test]
+            fn $name(rules in any_rules(), devices in devices(), steps in steps()) {
+                check_listed::<$kind>(World::new(rules, devices), $new, &steps);
+            })*
+        }
+    };
+}
+
+listed_estimators!(test_all);

@@ -7,7 +7,7 @@
 //! Cost: O(log n) to track, pick or forget; O(d) to declare, d being the devices of the stream.
 
 use super::{Estimator, Scene};
-use crate::blocks::{Claim, DeviceIndex, SlotId, StreamIndex};
+use crate::blocks::{BlockTable, Claim, DeviceIndex, SlotId, StreamIndex};
 use crate::buffers::values::{Terms, nearness};
 use crate::devices::costs::Costs;
 use crate::rules::{Replacement, Rules};
@@ -20,86 +20,84 @@ pub(crate) struct HintEstimator<'a> {
     pub(crate) stream: &'a mut Stream,
 }
 
-impl Stream {
-    /// What fetching costs it from `device`.
-    pub(crate) fn terms(&self, costs: &Costs, rules: &Rules, device: DeviceIndex) -> Terms {
-        Terms::new(&costs.at(device), rules, self.pace.pace_ns(), self.pace.is_late())
-    }
+/// What fetching costs a stream from `device`.
+pub(crate) fn terms(stream: &Stream, costs: &Costs, rules: &Rules, device: DeviceIndex) -> Terms {
+    Terms::new(&costs.at(device), rules, stream.pace.pace_ns(), stream.pace.is_late())
+}
 
-    /// What it is worth to keep a block of `device` until it is read at `position`.
-    pub(crate) fn value_of(&self, scene: &Scene<'_>, device: DeviceIndex, position: u64) -> f64 {
-        let terms = self.terms(scene.costs, scene.rules, device);
-        self.value_at(scene.rules, &terms, position)
-    }
+/// What it is worth to a stream to keep a block until it reads it at `position`, by the terms of the block's device.
+pub(crate) fn value_at(stream: &Stream, rules: &Rules, terms: &Terms, position: u64) -> f64 {
+    let distance = stream.distance(position);
+    let value = match rules.replacement {
+        Replacement::FurthestNextUse | Replacement::LruSp => nearness(distance),
+        Replacement::Lru | Replacement::MinMax => terms.flush_cost(distance),
+    };
+    if rules.accuracy { value * stream.cursor.accuracy() } else { value }
+}
 
-    /// The same, by the terms of the device.
-    pub(crate) fn value_at(&self, rules: &Rules, terms: &Terms, position: u64) -> f64 {
-        let distance = self.distance(position);
-        let value = match rules.replacement {
-            Replacement::FurthestNextUse | Replacement::LruSp => nearness(distance),
-            Replacement::Lru | Replacement::MinMax => terms.flush_cost(distance),
-        };
-        if rules.accuracy { value * self.cursor.accuracy() } else { value }
+/// The least valuable of the blocks that a stream tracks: its device, its next use, its value. Where replacement is by recency
+/// alone, there is none.
+pub(crate) fn least(stream: &Stream, scene: &Scene<'_>) -> Option<(DeviceIndex, u64, f64)> {
+    if scene.rules.replacement == Replacement::Lru {
+        return None;
     }
-
-    /// The least valuable of the blocks tracked: its device, its next use, its value. Where blocks go by
-    /// recency alone, hints have no say.
-    pub(crate) fn least(&self, scene: &Scene<'_>) -> Option<(DeviceIndex, u64, f64)> {
-        if scene.rules.replacement == Replacement::Lru {
-            return None;
-        }
-        let mut least: Option<(DeviceIndex, u64, f64)> = None;
-        for part in &self.devices {
-            let Some(last) = part.tracked.last() else { continue };
-            let terms = self.terms(scene.costs, scene.rules, part.device);
-            let mut consider = |at: u64| {
-                let value = self.value_at(scene.rules, &terms, at);
-                let is_less = least.is_none_or(|(_, other, least)| {
-                    value < least || (value == least && at > other)
-                });
-                if is_less {
-                    least = Some((part.device, at, value));
-                }
-            };
-            consider(last);
-            if self.cursor.in_set() {
-                // Within a set all are alike, and may be worth less than what comes after or before.
-                let ends = self.cursor.sets().flat_map(|set| [set.start, set.end]);
-                ends.filter_map(|end| part.tracked.last_before(end)).for_each(consider);
+    let mut least: Option<(DeviceIndex, u64, f64)> = None;
+    for part in &stream.devices {
+        let Some(last) = part.tracked.last() else { continue };
+        let terms = terms(stream, scene.costs, scene.rules, part.device);
+        let mut consider = |at: u64| {
+            let value = value_at(stream, scene.rules, &terms, at);
+            let is_less = least
+                .is_none_or(|(_, other, least)| value < least || (value == least && at > other));
+            if is_less {
+                least = Some((part.device, at, value));
             }
-        }
-        least
-    }
-
-    /// Where the least valuable of the blocks tracked is read, and its device.
-    fn least_position(&self, scene: &Scene<'_>) -> Option<(DeviceIndex, u64)> {
-        match &self.devices[..] {
-            [part] if !self.cursor.in_set() => Some((part.device, part.tracked.last()?)),
-            _ => self.least(scene).map(|(device, position, _)| (device, position)),
+        };
+        consider(last);
+        if stream.cursor.in_set() {
+            // Blocks of a set have one value, and may be worth less than those before or after the set.
+            let ends = stream.cursor.sets().flat_map(|set| [set.start, set.end]);
+            ends.filter_map(|end| part.tracked.last_before(end)).for_each(consider);
         }
     }
+    least
+}
 
-    /// The least valuable of the blocks tracked.
-    pub(crate) fn least_slot(&self, scene: &Scene<'_>) -> Option<SlotId> {
-        let (_, position) = self.least_position(scene)?;
-        self.slot_at(scene.blocks, position)
+/// Where the least valuable of the blocks that a stream tracks is read, and its device.
+fn least_position(stream: &Stream, scene: &Scene<'_>) -> Option<(DeviceIndex, u64)> {
+    match &stream.devices[..] {
+        [part] if !stream.cursor.in_set() => Some((part.device, part.tracked.last()?)),
+        _ => least(stream, scene).map(|(device, position, _)| (device, position)),
     }
 }
 
+/// The least valuable of the blocks that a stream tracks.
+pub(crate) fn least_slot(stream: &Stream, scene: &Scene<'_>) -> Option<SlotId> {
+    let (_, position) = least_position(stream, scene)?;
+    stream.slot_at(scene.blocks, position)
+}
+
 impl HintEstimator<'_> {
-    fn claim(&self, scene: &Scene<'_>, slot: SlotId) -> Option<u64> {
-        let claim = scene.blocks[slot].claim().filter(|claim| claim.stream == self.index)?;
+    /// Where the stream reads a block that it claims.
+    fn claim(&self, blocks: &BlockTable, slot: SlotId) -> Option<u64> {
+        let claim = blocks[slot].claim().filter(|claim| claim.stream == self.index)?;
         Some(claim.position)
+    }
+
+    /// What it is worth to keep a block of `device` until it is read at `position`.
+    fn value_of(&self, scene: &Scene<'_>, device: DeviceIndex, position: u64) -> f64 {
+        let terms = terms(self.stream, scene.costs, scene.rules, device);
+        value_at(self.stream, scene.rules, &terms, position)
     }
 }
 
 impl Estimator for HintEstimator<'_> {
     fn declare(&mut self, scene: &Scene<'_>) -> Option<f64> {
-        self.stream.least(scene).map(|(_, _, value)| value)
+        least(self.stream, scene).map(|(_, _, value)| value)
     }
 
     fn pick(&mut self, scene: &mut Scene<'_>) -> Option<SlotId> {
-        let (device, position) = self.stream.least_position(scene)?;
+        let (device, position) = least_position(self.stream, scene)?;
         let claim = Claim { stream: self.index, position };
         let last = self.stream.last_tracked;
         let slot = match last.filter(|&slot| scene.blocks.is_claimed(slot, claim)) {
@@ -121,14 +119,14 @@ impl Estimator for HintEstimator<'_> {
 
     fn offer(&mut self, scene: &mut Scene<'_>, slot: SlotId, floor: f64) -> bool {
         let (block, device) = (scene.blocks[slot].block(), scene.blocks[slot].device());
-        if let Some(position) = self.claim(scene, slot) {
-            return self.stream.value_of(scene, device, position) > floor;
+        if let Some(position) = self.claim(scene.blocks, slot) {
+            return self.value_of(scene, device, position) > floor;
         }
         if scene.blocks[slot].claim().is_some() {
             return false; // Another stream has it.
         }
         let Some(position) = self.stream.next_use(block) else { return false };
-        let worth_it = self.stream.value_of(scene, device, position) > floor;
+        let worth_it = self.value_of(scene, device, position) > floor;
         if worth_it {
             self.stream.track(scene.blocks, slot, Claim { stream: self.index, position });
         }
@@ -136,7 +134,7 @@ impl Estimator for HintEstimator<'_> {
     }
 
     fn forget(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
-        if let Some(position) = self.claim(scene, slot) {
+        if let Some(position) = self.claim(scene.blocks, slot) {
             self.stream.untrack(scene.blocks, slot, position);
         }
     }
@@ -144,13 +142,13 @@ impl Estimator for HintEstimator<'_> {
     fn moved(&mut self, scene: &Scene<'_>, slot: SlotId, before: DeviceIndex) {
         let known = &scene.blocks[slot];
         // What is in flight is tracked as soon as it arrives.
-        if let Some(position) = self.claim(scene, slot).filter(|_| !known.is_in_flight()) {
+        if let Some(position) = self.claim(scene.blocks, slot).filter(|_| !known.is_in_flight()) {
             self.stream.of_device(before).tracked.remove(position);
             self.stream.of_device(known.device()).tracked.insert(position);
         }
     }
 
-    fn tracks(&self, scene: &Scene<'_>, slot: SlotId) -> bool {
-        self.claim(scene, slot).is_some()
+    fn tracks(&self, blocks: &BlockTable, slot: SlotId) -> bool {
+        self.claim(blocks, slot).is_some()
     }
 }

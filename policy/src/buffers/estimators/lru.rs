@@ -11,10 +11,11 @@
 //! read as hinted and is not hinted again: usually such blocks are worth nothing, and a scan of them
 //! must not push out the first queue; but if somebody comes back for them, its own hits say so.
 
-use super::{Estimator, Scene};
-use crate::blocks::{DeviceIndex, Queue, SlotId, Stamp};
+use super::{Estimator, Scene, Setting};
+use crate::blocks::{BlockTable, DeviceIndex, Queue, SlotId, Stamp};
 use crate::buffers::hit_curve::HitCurve;
 use crate::buffers::recency::Stack;
+use crate::contract::Memory;
 use crate::hint::Block;
 use crate::rules::Replacement;
 use crate::tables::hash::hash_block;
@@ -39,9 +40,25 @@ const LOADED_PICKS: usize = 16;
 const LOADED_FROM_BLOCKS: usize = 1 << 14;
 
 impl LruEstimator {
+    /// Of blocks that were read without hints.
+    pub(crate) fn recent(setting: &Setting) -> Self {
+        LruEstimator::of(Queue::Recent, setting)
+    }
+
+    /// Of blocks that were read as hinted.
+    pub(crate) fn consumed(setting: &Setting) -> Self {
+        LruEstimator::of(Queue::Consumed, setting)
+    }
+
+    fn of(queue: Queue, setting: &Setting) -> Self {
+        let Setting { rules, memory, capacity_blocks } = *setting;
+        let curve = rules.replacement == Replacement::MinMax && memory == Memory::Owned;
+        LruEstimator::new(queue, capacity_blocks, curve)
+    }
+
     /// The estimator of `queue` in a cache of `capacity_blocks`; `curve` says whether it keeps ghosts and
     /// counts hits.
-    pub(crate) fn new(queue: Queue, capacity_blocks: usize, curve: bool) -> Self {
+    fn new(queue: Queue, capacity_blocks: usize, curve: bool) -> Self {
         let stack = Stack::new(capacity_blocks, curve);
         let curve = curve.then(|| HitCurve::new(&stack.segment_ends()));
         let loads_picks = capacity_blocks >= LOADED_FROM_BLOCKS;
@@ -50,22 +67,15 @@ impl LruEstimator {
 
     /// An access that this queue might serve.
     #[inline]
-    pub(crate) fn access(&mut self) {
+    fn access(&mut self) {
         if let Some(curve) = &mut self.curve {
             curve.access();
         }
     }
 
-    /// Says how many buffers this queue can have at most.
-    pub(crate) fn set_reach(&mut self, buffers: usize) {
-        if let Some(curve) = &mut self.curve {
-            curve.set_reach(buffers);
-        }
-    }
-
     /// The access was to a block of this queue, in memory, whose place was this: it goes on top.
     #[inline(always)] // On the way of every hit.
-    pub(crate) fn hit_again(&mut self, scene: &mut Scene<'_>, slot: SlotId, stamp: Stamp) {
+    fn hit_again(&mut self, scene: &mut Scene<'_>, slot: SlotId, stamp: Stamp) {
         if let Some(curve) = &mut self.curve {
             curve.hit(self.stack.segment_of(stamp));
         }
@@ -74,7 +84,7 @@ impl LruEstimator {
 
     /// A block of this queue was read, and this queue has not to do with it: it goes on top.
     #[inline(always)] // On the way of every hit.
-    pub(crate) fn renew(&mut self, scene: &mut Scene<'_>, slot: SlotId, stamp: Stamp) {
+    fn renew(&mut self, scene: &mut Scene<'_>, slot: SlotId, stamp: Stamp) {
         if !self.stack.is_top(stamp) {
             let blocks = &mut *scene.blocks;
             let stamp = self.stack.renew(slot, stamp, |moved, stamp| blocks[moved].restamp(stamp));
@@ -83,8 +93,8 @@ impl LruEstimator {
     }
 
     /// The access was to a block of this queue, in memory: takes it out.
-    pub(crate) fn hit(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
-        let Some(stamp) = self.stamp(scene, slot) else { return };
+    fn hit(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
+        let Some(stamp) = self.stamp(scene.blocks, slot) else { return };
         self.leaves(scene, slot);
         match &mut self.curve {
             Some(curve) => curve.hit(self.stack.take(stamp)),
@@ -93,7 +103,7 @@ impl LruEstimator {
     }
 
     /// The access was to a block that is not in this queue; it may have been once.
-    pub(crate) fn missed(&mut self, block: Block) {
+    fn find_ghost(&mut self, block: Block) {
         if let Some(curve) = &mut self.curve
             && let Some(found) = self.stack.take_ghost(block)
         {
@@ -123,7 +133,7 @@ impl LruEstimator {
 
     /// Takes a block out without a trace.
     pub(crate) fn take(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
-        if let Some(stamp) = self.stamp(scene, slot) {
+        if let Some(stamp) = self.stamp(scene.blocks, slot) {
             self.stack.remove(stamp);
             self.leaves(scene, slot);
         }
@@ -143,8 +153,8 @@ impl LruEstimator {
         *self.blocks_of(scene.blocks[slot].device()) -= 1;
     }
 
-    fn stamp(&self, scene: &Scene<'_>, slot: SlotId) -> Option<Stamp> {
-        let (queue, stamp) = scene.blocks[slot].queue()?;
+    fn stamp(&self, blocks: &BlockTable, slot: SlotId) -> Option<Stamp> {
+        let (queue, stamp) = blocks[slot].queue()?;
         (queue == self.queue).then_some(stamp)
     }
 
@@ -166,17 +176,6 @@ impl LruEstimator {
             return 0.0;
         }
         let slope = self.curve.as_mut().map_or(0.0, |curve| curve.slope(self.stack.residents()));
-        if slope > 0.0 { slope * self.miss_ns(scene) } else { 0.0 }
-    }
-
-    /// What a buffer would be worth if those with prefetched blocks gave theirs up.
-    #[inline]
-    pub(crate) fn value_beyond_reach(&mut self, scene: &Scene<'_>) -> f64 {
-        if scene.rules.replacement != Replacement::MinMax {
-            return 0.0;
-        }
-        let residents = self.stack.residents();
-        let slope = self.curve.as_mut().map_or(0.0, |curve| curve.slope_beyond_reach(residents));
         if slope > 0.0 { slope * self.miss_ns(scene) } else { 0.0 }
     }
 
@@ -226,9 +225,32 @@ impl LruEstimator {
         self.stack.load_deepest_ghosts(LOADED_PICKS);
     }
 
-    /// Bytes that it takes, but for the blocks' slots.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.stack.memory_bytes()
+    /// The block, whose place was this, goes; its ghost stays.
+    #[inline(always)] // On the way of every miss.
+    fn demote(&mut self, scene: &mut Scene<'_>, slot: SlotId, stamp: Stamp) {
+        if self.curve.is_some() {
+            self.stack.demote(stamp, scene.blocks[slot].block());
+        } else {
+            self.stack.remove(stamp);
+        }
+        self.leaves(scene, slot);
+    }
+
+    #[inline(never)] // Seldom: the queue has picked what leaves.
+    fn demote_unpicked(&mut self, scene: &mut Scene<'_>, slot: SlotId, stamp: Stamp) {
+        self.demote(scene, slot, stamp);
+    }
+
+    /// An unhinted read of a block that is not in the queue of recent blocks.
+    #[inline(never)]
+    fn read_elsewhere(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
+        match scene.blocks[slot].queue() {
+            Some(_) if self.queue == Queue::Consumed => self.hit(scene, slot),
+            _ => self.find_ghost(scene.blocks[slot].block()),
+        }
+        if self.queue == Queue::Recent {
+            self.put(scene, slot);
+        }
     }
 }
 
@@ -247,34 +269,166 @@ impl Estimator for LruEstimator {
             }
             self.loaded_picks -= 1;
         }
-        self.forget(scene, slot);
+        if let Some(stamp) = self.stamp(scene.blocks, slot) {
+            self.demote(scene, slot, stamp);
+        }
         Some(slot)
     }
 
     fn offer(&mut self, scene: &mut Scene<'_>, slot: SlotId, floor: f64) -> bool {
-        self.tracks(scene, slot) && self.value(scene) > floor
+        self.tracks(scene.blocks, slot) && self.value(scene) > floor
     }
 
-    /// The block goes, its ghost stays.
-    #[inline(always)] // On the way of every miss.
+    #[inline]
     fn forget(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
-        let Some(stamp) = self.stamp(scene, slot) else { return };
-        if self.curve.is_some() {
-            self.stack.demote(stamp, scene.blocks[slot].block());
-        } else {
-            self.stack.remove(stamp);
+        if let Some(stamp) = self.stamp(scene.blocks, slot) {
+            self.demote_unpicked(scene, slot, stamp);
         }
-        self.leaves(scene, slot);
     }
 
     fn moved(&mut self, scene: &Scene<'_>, slot: SlotId, before: DeviceIndex) {
-        if self.tracks(scene, slot) {
+        if self.tracks(scene.blocks, slot) {
             *self.blocks_of(before) -= 1;
             *self.blocks_of(scene.blocks[slot].device()) += 1;
         }
     }
 
-    fn tracks(&self, scene: &Scene<'_>, slot: SlotId) -> bool {
-        self.stamp(scene, slot).is_some()
+    #[inline]
+    fn tracks(&self, blocks: &BlockTable, slot: SlotId) -> bool {
+        self.stamp(blocks, slot).is_some()
+    }
+
+    fn value_beyond_reach(&mut self, scene: &Scene<'_>) -> f64 {
+        if scene.rules.replacement != Replacement::MinMax {
+            return 0.0;
+        }
+        let residents = self.stack.residents();
+        let slope = self.curve.as_mut().map_or(0.0, |curve| curve.slope_beyond_reach(residents));
+        if slope > 0.0 { slope * self.miss_ns(scene) } else { 0.0 }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.stack.memory_bytes()
+    }
+
+    #[inline(always)] // On the way of every hit.
+    fn read(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
+        self.access();
+        match scene.blocks[slot].queue() {
+            Some((Queue::Recent, stamp)) => {
+                if self.queue == Queue::Recent {
+                    self.hit_again(scene, slot, stamp);
+                }
+            }
+            _ => self.read_elsewhere(scene, slot),
+        }
+    }
+
+    #[inline]
+    fn missed(&mut self, block: Block) {
+        self.access();
+        self.find_ghost(block);
+    }
+
+    /// What was read as hinted goes on top of its queue. That is no access that the queue has served.
+    #[inline]
+    fn read_hinted(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
+        if self.queue == Queue::Consumed
+            && let Some(stamp) = self.stamp(scene.blocks, slot)
+        {
+            self.renew(scene, slot, stamp);
+        }
+    }
+
+    #[inline]
+    fn set_reach(&mut self, buffers: usize) {
+        if let Some(curve) = &mut self.curve {
+            curve.set_reach(buffers);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffers::estimators::conformance::{
+        Change, FILE_BLOCKS, SEVERAL, Step, Tested, World, check_listed,
+    };
+    use crate::rules::Rules;
+
+    impl Tested for LruEstimator {
+        fn event(&mut self, scene: &mut Scene<'_>, slot: SlotId, kind: u8) -> Change {
+            let block = scene.blocks[slot].block();
+            let tracked = self.tracks(scene.blocks, slot);
+            let mut change = Change::default();
+            match kind % 8 {
+                0 => {
+                    self.take(scene, slot);
+                    change.went.extend(tracked.then_some(slot));
+                }
+                1 => self.set_reach(usize::from(kind / 8)),
+                2 => self.missed(Block { index: FILE_BLOCKS, ..block }),
+                // What is read as hinted goes on top without having been an access to the queue.
+                3 if !tracked || self.queue == Queue::Recent => {
+                    self.forget_ghost(block);
+                    self.put(scene, slot);
+                    change.came.push(slot);
+                }
+                _ if tracked && self.queue == Queue::Recent => {
+                    self.read(scene, slot);
+                    change.came.push(slot);
+                }
+                _ => {
+                    self.access();
+                    if tracked {
+                        self.hit(scene, slot);
+                    } else {
+                        self.find_ghost(block);
+                    }
+                    self.put(scene, slot);
+                    change.came.push(slot);
+                }
+            }
+            change
+        }
+    }
+
+    /// The oldest block of the queue lies on a dear device, the next ones on cheap ones.
+    #[test]
+    fn a_queue_of_dear_and_cheap_blocks() {
+        let reads = |slot| Step::Event(slot, 4);
+        let costs = [Step::Cost(0, 200_000), Step::Cost(1, 1), Step::Cost(2, 1)];
+        let reads = [0, 1, 2, 1, 0, 1, 2].map(reads);
+        let world = World::new(Rules::FORETELL, SEVERAL);
+        let steps = [&costs[..], &reads, &[Step::Pick]].concat();
+        check_listed(world, LruEstimator::recent, &steps);
+    }
+
+    /// What a queue is worth after these reads of its blocks; they are hits, told of in either way.
+    fn worth_after(reads: &[usize], in_one: bool) -> f64 {
+        let mut world = World::new(Rules::FORETELL, 1);
+        let mut lru = LruEstimator::recent(&world.setting());
+        for slot in world.slots.clone() {
+            lru.put(&mut world.scene(), slot);
+        }
+        for &read in reads {
+            let slot = world.slots[read];
+            if in_one {
+                lru.read(&mut world.scene(), slot);
+            } else {
+                lru.access();
+                lru.hit(&mut world.scene(), slot);
+                lru.put(&mut world.scene(), slot);
+            }
+        }
+        lru.declare(&world.scene()).expect("there are blocks")
+    }
+
+    #[test]
+    fn a_hit_counts_whether_it_is_told_in_one_or_in_two() {
+        let reads: Vec<usize> = (0..10).flat_map(|_| [0, 3, 3, 7, 11, 2]).collect();
+        let worth = worth_after(&reads, true);
+        assert_eq!(worth, worth_after(&reads, false));
+        assert!(worth > worth_after(&[], true), "{worth}");
     }
 }

@@ -9,8 +9,9 @@
 //!   costs, which move, while the order of blocks *of one device* does not: one ordered set for each.
 //! * **B. A value in the currency**: ns of execution time for each buffer and access. Here: the chance
 //!   that an access is to this block, times what that access would take longer without it.
-//! * **C. Events.** What it learns from, called by the arbiter (`buffers/arbiter.rs`).
+//! * **C. Events** from which it learns: methods of the trait.
 //! * **D. The duties** of [`Estimator`].
+//! * **E. Its test**: what the suite cannot know of it.
 //!
 //! Cost: O(log n) an event; O(d) to declare, d being devices.
 
@@ -18,14 +19,17 @@ use std::collections::BTreeSet;
 
 use hashbrown::HashMap;
 
-use super::{Estimator, Scene};
-use crate::blocks::{DeviceIndex, SlotId};
-use crate::hint::Block;
+use super::conformance::{Change, FILE_BLOCKS, FILES, Tested};
+use super::{Estimator, Scene, Setting};
+use crate::blocks::{BlockTable, DeviceIndex, SlotId};
+use crate::hint::{Block, FileId};
 use crate::tables::hash::Mix;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct FrequencyEstimator {
+    /// Whether it takes in events. Off, it tracks nothing, and the tests of the policy are those of the policy without it.
+    pub(crate) learns: bool,
     accesses: u64,
     /// Reads of each block, whether it is tracked or not.
     reads: HashMap<Block, u64, Mix>,
@@ -34,21 +38,17 @@ pub(crate) struct FrequencyEstimator {
 }
 
 impl FrequencyEstimator {
-    /// C: a block in memory is read. From now on it is tracked.
-    pub(crate) fn read(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
-        self.forget(scene, slot);
-        self.missed(scene.blocks[slot].block());
-        self.track(scene, slot);
+    pub(crate) fn new(_setting: &Setting) -> Self {
+        FrequencyEstimator::default()
     }
 
-    /// C: a block that is not in memory is read.
-    pub(crate) fn missed(&mut self, block: Block) {
+    fn count(&mut self, block: Block) {
         self.accesses += 1;
         *self.reads.entry(block).or_default() += 1;
     }
 
-    fn reads_of(&self, scene: &Scene<'_>, slot: SlotId) -> u64 {
-        self.reads.get(&scene.blocks[slot].block()).copied().unwrap_or(0)
+    fn reads_of(&self, blocks: &BlockTable, slot: SlotId) -> u64 {
+        self.reads.get(&blocks[slot].block()).copied().unwrap_or(0)
     }
 
     /// B.
@@ -58,7 +58,7 @@ impl FrequencyEstimator {
     }
 
     fn track(&mut self, scene: &Scene<'_>, slot: SlotId) {
-        let entry = (self.reads_of(scene, slot), slot);
+        let entry = (self.reads_of(scene.blocks, slot), slot);
         let device = usize::from(scene.blocks[slot].device().0);
         if self.tracked.len() <= device {
             self.tracked.resize(device + 1, BTreeSet::new());
@@ -90,7 +90,7 @@ impl Estimator for FrequencyEstimator {
 
     /// Track it or lose it: whoever says yes has a reason of its own, and tracks the block.
     fn offer(&mut self, scene: &mut Scene<'_>, slot: SlotId, floor: f64) -> bool {
-        let reads = self.reads_of(scene, slot);
+        let reads = self.reads_of(scene.blocks, slot);
         let device = scene.blocks[slot].device();
         let worth_it = reads > 0 && self.value(scene, device, reads) > floor;
         if worth_it {
@@ -100,22 +100,62 @@ impl Estimator for FrequencyEstimator {
     }
 
     fn forget(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
-        let entry = (self.reads_of(scene, slot), slot);
+        let entry = (self.reads_of(scene.blocks, slot), slot);
         if let Some(tracked) = self.tracked.get_mut(usize::from(scene.blocks[slot].device().0)) {
             tracked.remove(&entry);
         }
     }
 
     fn moved(&mut self, scene: &Scene<'_>, slot: SlotId, before: DeviceIndex) {
-        let entry = (self.reads_of(scene, slot), slot);
+        let entry = (self.reads_of(scene.blocks, slot), slot);
         let old = self.tracked.get_mut(usize::from(before.0));
         if old.is_some_and(|tracked| tracked.remove(&entry)) {
             self.track(scene, slot);
         }
     }
 
-    fn tracks(&self, scene: &Scene<'_>, slot: SlotId) -> bool {
-        let tracked = self.tracked.get(usize::from(scene.blocks[slot].device().0));
-        tracked.is_some_and(|tracked| tracked.contains(&(self.reads_of(scene, slot), slot)))
+    fn tracks(&self, blocks: &BlockTable, slot: SlotId) -> bool {
+        let tracked = self.tracked.get(usize::from(blocks[slot].device().0));
+        tracked.is_some_and(|tracked| tracked.contains(&(self.reads_of(blocks, slot), slot)))
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let tracked: usize = self.tracked.iter().map(BTreeSet::len).sum();
+        self.reads.allocation_size() + tracked * size_of::<(u64, SlotId)>()
+    }
+
+    /// C: from now on it is tracked.
+    fn read(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
+        if self.learns {
+            self.forget(scene, slot);
+            self.count(scene.blocks[slot].block());
+            self.track(scene, slot);
+        }
+    }
+
+    /// C.
+    fn missed(&mut self, block: Block) {
+        if self.learns {
+            self.count(block);
+        }
+    }
+}
+
+/// E.
+impl Tested for FrequencyEstimator {
+    fn begin(&mut self) {
+        self.learns = true;
+    }
+
+    fn event(&mut self, scene: &mut Scene<'_>, slot: SlotId, kind: u8) -> Change {
+        let mut change = Change::default();
+        if kind.is_multiple_of(4) {
+            let absent = Block { file: FileId(u64::from(kind) / 4 % FILES), index: FILE_BLOCKS };
+            self.missed(absent);
+        } else {
+            self.read(scene, slot);
+            change.came.push(slot);
+        }
+        change
     }
 }

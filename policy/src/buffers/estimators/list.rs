@@ -1,0 +1,156 @@
+//! The estimators of the list, as the arbiter sees them: asked in turn, and told of events.
+//!
+//! The list is known when the policy is compiled, so that each call is direct and an event without a body costs nothing.
+//!
+//! Cost: one call of each estimator, whatever is asked.
+
+#[cfg(test)]
+use super::FrequencyEstimator;
+use super::{Estimator, LruEstimator, OrphanEstimator, Scene, Setting};
+use crate::blocks::{BlockTable, DeviceIndex, SlotId};
+use crate::buffers::rates::Rates;
+use crate::hint::Block;
+
+/// Streams may hold prefetched blocks in buffers that a queue would have hits with. A prefetched block worth less than this
+/// part of such a hit leaves first: its stream has stopped reading. A stream in competition keeps its blocks.
+const BEYOND_REACH_DIVISOR: f64 = 16.0;
+
+/// The estimator of the list with the least valuable block. Values are normalised.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Least {
+    pub(crate) of: Listed,
+    pub(crate) value: f64,
+    /// A stream's block that is worth less than this leaves first.
+    pub(crate) bound: f64,
+}
+
+macro_rules! define {
+    ($($(#[$cfg:meta])* $name:ident: $kind:ty = $new:expr;)*) => {
+        /// See the [module](self).
+        #[derive(Debug)]
+        pub(crate) struct Estimators {
+            $($(#[$cfg])* pub(crate) $name: $kind,)*
+        }
+
+        /// An estimator of the list, by its field.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(non_camel_case_types)]
+        pub(crate) enum Listed {
+            $($(#[$cfg])* $name,)*
+        }
+
+        impl Estimators {
+            pub(crate) fn new(setting: &Setting) -> Self {
+                Estimators { $($(#[$cfg])* $name: $new(setting),)* }
+            }
+
+            /// The estimator whose block is worth least. `reach` is the number of buffers without prefetched blocks.
+            ///
+            /// A block may be worth little only because streams hold prefetched blocks, which puts the hits that it could
+            /// have out of reach. The bound is higher than the value then.
+            #[inline]
+            pub(crate) fn least(&mut self, scene: &Scene<'_>, rates: &Rates, reach: usize) -> Option<Least> {
+                let mut least: Option<(Listed, f64)> = None;
+                $($(#[$cfg])* {
+                    let estimator = &mut self.$name;
+                    estimator.set_reach(reach);
+                    if let Some(value) = estimator.declare(scene) {
+                        let value = value * rates.count(estimator.share());
+                        if least.is_none_or(|(_, least)| value <= least) {
+                            least = Some((Listed::$name, value));
+                        }
+                    }
+                })*
+                let (of, value) = least?;
+                let beyond = match of {
+                    $($(#[$cfg])* Listed::$name => {
+                        let share = rates.count(self.$name.share());
+                        self.$name.value_beyond_reach(scene) * share
+                    })*
+                };
+                Some(Least { of, value, bound: value.max(beyond / BEYOND_REACH_DIVISOR) })
+            }
+
+            /// Has one of them pick its least valuable block.
+            #[inline]
+            pub(crate) fn pick(&mut self, of: Listed, scene: &mut Scene<'_>) -> Option<SlotId> {
+                match of {
+                    $($(#[$cfg])* Listed::$name => self.$name.pick(scene),)*
+                }
+            }
+
+            /// Offers a block to all but `picker`, until one values it above `floor`, normalised. An estimator is not offered
+            /// what it picked: by rounding it may value that above its own declaration.
+            #[inline]
+            pub(crate) fn offer(
+                &mut self,
+                scene: &mut Scene<'_>,
+                slot: SlotId,
+                picker: Option<Listed>,
+                (rates, floor): (&Rates, f64),
+            ) -> bool {
+                $($(#[$cfg])* {
+                    let estimator = &mut self.$name;
+                    let own = rates.own(estimator.share(), floor);
+                    if picker != Some(Listed::$name) && estimator.offer(scene, slot, own) {
+                        return true;
+                    }
+                })*
+                false
+            }
+
+            /// See [`Estimator::forget`].
+            #[inline]
+            pub(crate) fn forget(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
+                $($(#[$cfg])* self.$name.forget(scene, slot);)*
+            }
+
+            /// See [`Estimator::moved`].
+            pub(crate) fn moved(&mut self, scene: &Scene<'_>, slot: SlotId, before: DeviceIndex) {
+                $($(#[$cfg])* self.$name.moved(scene, slot, before);)*
+            }
+
+            /// Whether one of them tracks the block.
+            #[cfg(any(test, debug_assertions))]
+            pub(crate) fn track(&self, blocks: &BlockTable, slot: SlotId) -> bool {
+                $($(#[$cfg])* if self.$name.tracks(blocks, slot) {
+                    return true;
+                })*
+                false
+            }
+
+            /// See [`Estimator::memory_bytes`].
+            pub(crate) fn memory_bytes(&self) -> usize {
+                let mut bytes = 0;
+                $($(#[$cfg])* { bytes += self.$name.memory_bytes(); })*
+                bytes
+            }
+
+            /// See [`Estimator::read`].
+            #[inline(always)] // On the way of every hit.
+            pub(crate) fn read(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
+                $($(#[$cfg])* self.$name.read(scene, slot);)*
+            }
+
+            /// See [`Estimator::missed`].
+            #[inline]
+            pub(crate) fn missed(&mut self, block: Block) {
+                $($(#[$cfg])* self.$name.missed(block);)*
+            }
+
+            /// See [`Estimator::read_hinted`].
+            #[inline]
+            pub(crate) fn read_hinted(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
+                $($(#[$cfg])* self.$name.read_hinted(scene, slot);)*
+            }
+
+            /// See [`Estimator::arrived`].
+            #[inline]
+            pub(crate) fn arrived(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
+                $($(#[$cfg])* self.$name.arrived(scene, slot);)*
+            }
+        }
+    };
+}
+
+listed_estimators!(define);
