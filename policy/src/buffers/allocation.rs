@@ -2,14 +2,14 @@
 //!
 //! All blocks stand in one list, by the time of their last fetch or read. The owner of the least recent block gives up a
 //! buffer and chooses which one. If it chooses another block, the two *swap* places, so that the owner does not pay again at
-//! once for the block it kept. A *placeholder* remembers which block was given up for which. If the program then misses the block
-//! that it gave up, its choice was bad: it gives up the block that it kept, whatever stands at the end of the list.
+//! once for the block it kept. A *placeholder* remembers which block was given up for which. If the program then misses the
+//! block that it gave up, its choice was bad: it gives up the block that it kept, whatever stands at the end of the list.
 //!
 //! A block's owner is the hinter of the stream for which it was last fetched or read. A block read without hints has no owner,
 //! and no program chooses for it.
 //!
-//! Cost: O(log n) for a read or fetch, with n blocks in memory or in flight; a choice goes along the list until it comes upon a
-//! block that its owner has no more use for, O(n). It is here to be compared with.
+//! Cost: O(log n) for a read or fetch, with n blocks in memory or in flight. A choice passes along the list to the first block
+//! for which its owner has no more use: O(n). The policy exists for comparison.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,11 +20,11 @@ use crate::tables::hash::Mix;
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Allocation {
-    /// From the least recent on.
+    /// By stamp, the least recent first.
     order: BTreeMap<u64, SlotId>,
     places: HashMap<SlotId, Place, Mix>,
     next: u64,
-    /// By what was given up: what was kept for it.
+    /// Placeholders: for a block that was given up, the block that was kept.
     placeholders: HashMap<Block, SlotId, Mix>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Allocation {
 struct Place {
     stamp: u64,
     owner: Option<HinterId>,
-    /// What was given up last so that this could stay.
+    /// The block that was last given up so that this one could stay.
     kept_for: Option<Block>,
 }
 
@@ -47,14 +47,14 @@ impl Allocation {
         self.order.insert(stamp, slot);
     }
 
-    /// The block is no more.
+    /// The block leaves memory.
     pub(crate) fn remove(&mut self, slot: SlotId) {
         let Some(place) = self.places.remove(&slot) else { return };
         self.order.remove(&place.stamp);
         self.forget(place.kept_for);
     }
 
-    /// The block of a placeholder that leads to nothing any more.
+    /// Removes the placeholder of a block that was given up.
     fn forget(&mut self, given_up: Option<Block>) {
         if let Some(block) = given_up {
             self.placeholders.remove(&block);
@@ -66,8 +66,8 @@ impl Allocation {
         self.places.get(&slot).and_then(|place| place.owner)
     }
 
-    /// The block whose owner makes room for `wanted`, among those that can go. Nothing changes by asking: who asks may be
-    /// refused.
+    /// The block whose owner makes room for `wanted`, among those that can go. Asking changes nothing, since the request may
+    /// be refused.
     pub(crate) fn candidate(
         &self,
         wanted: Block,
@@ -78,19 +78,19 @@ impl Allocation {
             .or_else(|| self.order.values().copied().find(|&slot| can_go(slot)))
     }
 
-    /// Room was made for `wanted`: its placeholder has served.
+    /// Room was made for `wanted`: removes its placeholder.
     pub(crate) fn admitted(&mut self, wanted: Block) {
         if let Some(slot) = self.placeholders.remove(&wanted) {
             self.places.get_mut(&slot).expect("placeholders go with their blocks").kept_for = None;
         }
     }
 
-    /// All blocks from the least recent on.
+    /// All blocks, the least recent first.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = SlotId> {
         self.order.values().copied()
     }
 
-    /// `given_up`, which is `block`, goes, and `kept` takes its place.
+    /// `given_up`, which holds `block`, goes; `kept` takes its place in the list.
     pub(crate) fn swap(&mut self, given_up: SlotId, block: Block, kept: SlotId) {
         let stamp_of = |slot| self.places.get(&slot).map(|place| place.stamp);
         let (Some(high), Some(low)) = (stamp_of(given_up), stamp_of(kept)) else { return };
@@ -98,7 +98,7 @@ impl Allocation {
             self.order.insert(stamp, slot);
             self.places.get_mut(&slot).expect("it has a stamp").stamp = stamp;
         }
-        self.admitted(block); // It may have come back without, and be given up again.
+        self.admitted(block); // The block may have come back without using its placeholder.
         let before = self.places.get_mut(&kept).expect("it has a stamp").kept_for.replace(block);
         self.forget(before);
         self.placeholders.insert(block, kept);
@@ -148,7 +148,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(allocation.candidate(block(3), |_| true), Some(SlotId(0)));
         }
-        // Once it has.
+        // The placeholder serves once.
         allocation.admitted(block(3));
         assert_eq!(allocation.candidate(block(3), |_| true), Some(SlotId(1)));
     }

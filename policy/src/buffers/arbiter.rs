@@ -3,11 +3,11 @@
 //! Each estimator declares the value of its least valuable block. The arbiter multiplies it by the estimator's share of all
 //! accesses and ranks the products.
 //!
-//! * **A. Pick.** When a buffer is needed, the lowest-ranked estimator picks its least valuable block and declares the next one.
-//!   If that block is worth more than the use of the buffer, nothing happens.
-//! * **B. Track it or lose it.** The arbiter offers the picked block to the other estimators that might know it: the stream that
-//!   claims it, its recency queue, and the streams that name its file. An estimator that values it above its picker keeps it,
-//!   and the search goes on.
+//! * **A. Pick.** When a buffer is needed, the lowest-ranked estimator picks its least valuable block and declares the next
+//!   one. If that block is worth more than the use of the buffer, nothing happens.
+//! * **B. Track it or lose it.** The arbiter offers the picked block to the other estimators that might know it: the stream
+//!   that claims it, the estimators of the list, and the streams that name its file. An estimator that values it above its
+//!   picker keeps it, and the search goes on.
 //! * **C. Leave.** If none keeps it, the block leaves memory, and the streams that name it note that it is missing.
 //!
 //! The arbiter asks a stream for its value again only when that may have become less (the value is *stale*) and a buffer is
@@ -16,11 +16,11 @@
 //! Invariants: blocks in memory and in flight never exceed the capacity; at least one estimator tracks every block in memory;
 //! the stream of a claim knows the block.
 //!
-//! Cost: O(log s + log n) a victim, with s streams and n blocks, for each estimator that is offered it;
-//! at most [`OFFERS_MAX`] streams are.
+//! Cost: O(log s + log n) a victim for each estimator that is offered it, with s streams and n blocks. At most [`OFFERS_MAX`]
+//! streams are offered a block.
 //!
-//! Not here: claims and arrivals (`arbiter/claims.rs`), what reads do to the queues (`arbiter/reads.rs`), buffers with owners
-//! (`arbiter/owners.rs`), the invariants as assertions (`arbiter/checks.rs`).
+//! Not here: the list of estimators (`estimators/mod.rs`), claims and arrivals (`arbiter/claims.rs`), reads
+//! (`arbiter/reads.rs`), buffers with owners (`arbiter/owners.rs`), the invariants as assertions (`arbiter/checks.rs`).
 
 #[cfg(any(test, debug_assertions))]
 mod checks;
@@ -35,8 +35,7 @@ use std::collections::VecDeque;
 use crate::blocks::{BlockTable, SlotId, StreamIndex};
 use crate::buffers::allocation::Allocation;
 use crate::buffers::estimators::hint::{self, HintEstimator};
-use crate::buffers::estimators::list::Least;
-use crate::buffers::estimators::{Estimator, Estimators, Listed, Scene, Setting};
+use crate::buffers::estimators::{Estimator, Estimators, Least, Listed, Scene, Setting};
 use crate::buffers::rates::{Rates, UNHINTED, share_of};
 use crate::contract::{Config, Memory};
 use crate::decisions::{Decision, DecisionKind, DecisionLog};
@@ -49,14 +48,25 @@ use crate::streams::stream::index::FileChange;
 use crate::tables::heap::IndexedHeap;
 use crate::time::Nanos;
 
-/// Streams that a picked block is offered to.
+/// Streams that a picked block is offered to. More of them may name its file; offers then begin with another one each time.
+/// Unit: streams. Reason: bound.
 const OFFERS_MAX: usize = 16;
 
-/// In memories of fewer blocks the queues' bitmaps of live entries fit the processor's caches, and nothing is loaded ahead.
+/// Capacity from which the queues' entries are loaded ahead of reads. The bitmaps of smaller queues fit the processor's caches.
+/// Unit: blocks. Reason: measured (policy-speed).
 const PLACES_LOADED_FROM_BLOCKS: usize = 1 << 18;
 
-/// Streams that are told that a block has left. The others find out when they read it.
+/// Streams that are told that a block has left. The others find out when they look at it again.
+/// Unit: streams. Reason: bound.
 const TOLD_MAX: usize = 256;
+
+/// Least half-life of a share: a past access counts half after so many accesses. A larger cache has one access for each block.
+/// Unit: accesses. Reason: judgement.
+const HALF_LIFE_MIN: f64 = 1024.0;
+
+/// Share of all accesses assumed for a new stream of a hinter whose hints have all been true, until its own is measured.
+/// Unit: ratio. Reason: judgement.
+const SHARE_FIRST: f64 = 0.2;
 
 /// An estimator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,19 +93,13 @@ impl Member {
     }
 }
 
-/// The streams that name a file, as far as that is known already: looking for them costs a cache miss.
+/// The streams that name a file, if the search for them has been made: it costs a cache miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Named {
     Unknown,
     ByNobody,
     ByOne(StreamIndex),
 }
-
-/// Accesses after which a past access counts half in a share, at least. In a large cache it is as many as there are blocks.
-const HALF_LIFE_MIN: f64 = 1024.0;
-
-/// Share of all accesses assumed for a new stream until its own is measured.
-const SHARE_FIRST: f64 = 0.2;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -106,28 +110,28 @@ pub(crate) struct Arbiter {
     rules: Rules,
     memory: Memory,
     capacity_blocks: usize,
-    /// Those of the list.
+    /// The estimators of the list.
     estimators: Estimators,
     rates: Rates,
     /// Streams by their declared values, lowest first (keys are negative).
     ranking: IndexedHeap,
-    /// Only of [`Replacement::LruSp`].
+    /// Present under [`Replacement::LruSp`].
     allocation: Option<Allocation>,
-    /// Blocks prefetched or on their way, and unread.
+    /// Prefetched blocks, in memory or in flight, that are unread.
     unread: u64,
-    /// Blocks that were prefetched and have gone unread.
+    /// Prefetched blocks that left memory, or were given up, unread.
     wasted: u64,
-    /// Blocks that have left, for the driver to be told.
+    /// Blocks that have left; the driver is to be told.
     evicted: VecDeque<Block>,
     log: DecisionLog,
-    /// Where the offers begin, so that all streams have their turn.
+    /// Which stream a block is offered to first, round robin.
     offers_from: usize,
     #[cfg(any(test, debug_assertions))]
     checked: usize,
     #[cfg(any(test, debug_assertions))]
     least_checked: usize,
-    /// Whether a block has left that more streams name than are told. It is not known which were not, so what streams seek
-    /// is not checked from then on.
+    /// Whether a block has left that more than [`TOLD_MAX`] streams name. From then on the positions that streams seek are not
+    /// checked.
     #[cfg(any(test, debug_assertions))]
     left_untold: bool,
 }
@@ -136,9 +140,9 @@ pub(crate) struct Arbiter {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
     pub(crate) block: Block,
-    /// The stream that will read it; `None` for a demand read.
+    /// The stream that will read the block; `None` for a demand read.
     pub(crate) by: Option<StreamIndex>,
-    /// What it is worth, normalised.
+    /// The value of the buffer's use, normalised.
     pub(crate) worth: f64,
     /// Whether unread blocks must stay.
     pub(crate) spares_unread: bool,
@@ -147,7 +151,7 @@ pub(crate) struct Need {
 /// Why there is no buffer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum NoRoom {
-    /// The cheapest costs this much, normalised; infinite if there is none.
+    /// The cheapest buffer costs this much, normalised; infinite if there is none.
     TooDear(f64),
     /// The cheapest buffer holds an unread block, and those must stay.
     Unread,
@@ -157,7 +161,7 @@ impl Arbiter {
     pub(crate) fn new(config: &Config) -> Self {
         let capacity_blocks = usize::try_from(config.capacity_blocks).unwrap_or(usize::MAX);
         let mut rules = config.rules;
-        rules.spare_buffers &= config.memory == Memory::Owned; // The kernel's may be of use to others.
+        rules.spare_buffers &= config.memory == Memory::Owned; // Other programs may use a kernel's spare buffers.
         let setting = Setting { rules, memory: config.memory, capacity_blocks };
         Arbiter {
             blocks: BlockTable::new(capacity_blocks),
@@ -184,7 +188,7 @@ impl Arbiter {
         }
     }
 
-    /// The blocks in memory or on their way.
+    /// The blocks in memory or in flight.
     #[inline]
     pub(crate) fn blocks(&self) -> &BlockTable {
         &self.blocks
@@ -196,7 +200,7 @@ impl Arbiter {
         &self.streams
     }
 
-    /// The same, to be changed.
+    /// All streams.
     #[inline]
     pub(crate) fn streams_mut(&mut self) -> &mut Streams {
         &mut self.streams
@@ -208,36 +212,36 @@ impl Arbiter {
         &mut self.streams[index]
     }
 
-    /// What things cost.
+    /// Costs as measured.
     #[inline]
     pub(crate) fn costs(&self) -> &Costs {
         &self.costs
     }
 
-    /// The same, to take in what was measured.
+    /// Costs, for new measurements.
     #[inline]
     pub(crate) fn costs_mut(&mut self) -> &mut Costs {
         &mut self.costs
     }
 
-    /// The rules of the policy, as far as they make sense for its memory.
+    /// The rules of the policy, without those that its kind of memory rules out.
     #[inline]
     pub(crate) fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// Blocks prefetched or on their way, and unread.
+    /// Prefetched blocks, in memory or in flight, that are unread.
     #[inline]
     pub(crate) fn unread(&self) -> u64 {
         self.unread
     }
 
-    /// Blocks that were prefetched and have gone unread.
+    /// Prefetched blocks that left memory, or were given up, unread.
     pub(crate) fn wasted(&self) -> u64 {
         self.wasted
     }
 
-    /// The next block that has left memory, for the driver to be told.
+    /// The next block that has left memory and that the driver has not been told of.
     #[inline]
     pub(crate) fn next_evicted(&mut self) -> Option<Block> {
         self.evicted.pop_front()
@@ -260,7 +264,7 @@ impl Arbiter {
     }
 
     /// The slot of `block`, which is read now; see [`BlockTable::find_loaded`].
-    #[inline(always)] // On the way of every read, in two places.
+    #[inline(always)] // Every read passes here, from two places.
     pub(crate) fn find_loaded(&mut self, block: Block) -> Option<SlotId> {
         self.blocks.find_loaded(block)
     }
@@ -268,7 +272,7 @@ impl Arbiter {
     /// Takes in a new stream.
     pub(crate) fn add_stream(&mut self, stream: Stream) -> StreamIndex {
         let (index, believed) = self.streams.add(stream);
-        // Squared, so that a hinter that opens stream after stream soon gains nothing by it.
+        // Squared: a hinter whose hints are wrong gains little by opening more streams.
         self.rates.introduce(share_of(index), SHARE_FIRST * believed * believed);
         index
     }
@@ -285,7 +289,7 @@ impl Arbiter {
         (scene, &mut self.estimators)
     }
 
-    /// A block that was prefetched for `stream`, if one is known, has gone unread.
+    /// A block that was prefetched for `stream`, if that is known, has left or been given up unread.
     fn note_wasted(&mut self, stream: Option<StreamIndex>) {
         self.wasted += 1;
         if let Some(stream) = stream {
@@ -302,7 +306,7 @@ impl Arbiter {
         Some((self.streams.get_mut(index)?, &self.blocks, &self.costs))
     }
 
-    /// A stream, the blocks, and a place to note which files it names from now on.
+    /// A stream, the blocks, and a function that notes which files the stream names from now on.
     #[inline]
     pub(crate) fn stream_and_names(
         &mut self,
@@ -317,12 +321,12 @@ impl Arbiter {
         value * self.rates.count(share_of(stream))
     }
 
-    /// A normalised value as ns for each access of anybody.
+    /// A normalised value in ns for each access of any program.
     pub(crate) fn as_share(&self, normalised: f64) -> f64 {
         normalised / self.rates.total()
     }
 
-    /// The block, if it is in memory, is fetched or read for a stream or without one.
+    /// Notes for the owners of buffers that a block is fetched or read, by a stream or without one.
     #[inline]
     pub(crate) fn accessed(&mut self, slot: Option<SlotId>, by: Option<StreamIndex>) {
         if self.allocation.is_some() {
@@ -330,7 +334,7 @@ impl Arbiter {
         }
     }
 
-    /// Counts an access of a stream, or of the unhinted.
+    /// Counts an access of a stream, or one without hints.
     #[inline(always)]
     pub(crate) fn count_access(&mut self, stream: Option<StreamIndex>) {
         if self.rules.replacement != Replacement::Lru
@@ -347,7 +351,7 @@ impl Arbiter {
         }
     }
 
-    /// What a stream declares, normalised: into the ranking with it.
+    /// Ranks a stream by what it declares, normalised.
     fn rank(&mut self, index: StreamIndex) -> Option<f64> {
         let stream = self.streams.get_mut(index)?;
         let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
@@ -358,7 +362,7 @@ impl Arbiter {
         value
     }
 
-    /// The member with the globally least valuable block, and what that is worth, normalised.
+    /// The estimator with the globally least valuable block, and the block's value, normalised.
     fn least(&mut self) -> Option<(Member, f64)> {
         let reach = self.capacity_blocks.saturating_sub(self.unread as usize);
         let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
@@ -383,7 +387,7 @@ impl Arbiter {
         loop {
             let (stream, key) = self.ranking.first()?;
             let index = StreamIndex(stream);
-            // What it tracks, or what that costs, may have changed without its being touched.
+            // The blocks that it tracks, or their costs, may have changed since it was ranked.
             let changes = self.costs.changes();
             let is_ranked = self.streams.get(index).is_some_and(|s| s.is_ranked_by(changes));
             if is_ranked || self.rank(index) == Some(-key) {
@@ -394,7 +398,7 @@ impl Arbiter {
         }
     }
 
-    /// Whether what would be picked is unread.
+    /// Whether the block that would be picked is unread.
     #[cold]
     fn would_waste(&mut self, of: Member) -> bool {
         let Member::Stream(index) = of else { return false };
@@ -422,11 +426,11 @@ impl Arbiter {
         Some(slot)
     }
 
-    /// Whether a quarter of all buffers are free, or hold what was read as hinted, is not hinted again, and is worth
-    /// less than `worth`, normalised.
+    /// Whether a quarter of all buffers are free, or hold blocks of the consumed queue that are worth less than `worth`,
+    /// normalised.
     ///
-    /// With fewer, who takes one has somebody else take one that is worth more. What was read without hints
-    /// is not counted: that it is worth nothing shows only when it was not read again for long.
+    /// Below this reserve, taking a free buffer would force another stream to evict a more valuable block. Blocks that were
+    /// read without hints do not count: only a long time without another read shows that they are worth nothing.
     pub(crate) fn is_roomy(&mut self, worth: f64) -> bool {
         let free = self.capacity_blocks.saturating_sub(self.blocks.len());
         let quarter = self.capacity_blocks / 4;
@@ -435,9 +439,8 @@ impl Arbiter {
         free >= quarter || free + estimators.consumed.idle(&scene, own) >= quarter
     }
 
-    /// Makes sure that there is room for what is needed.
-    ///
-    /// Returns what the buffer costs.
+    /// Evicts blocks until there is room for `need`, as long as they are worth less. Returns what the last of them was
+    /// worth, normalised; 0 if there was room.
     pub(crate) fn make_room(&mut self, now: Nanos, need: Need) -> Result<f64, NoRoom> {
         if self.allocation.is_some() {
             return self.make_room_by_owners(now, need);
@@ -452,7 +455,7 @@ impl Arbiter {
             if need.spares_unread && self.would_waste(of) {
                 return Err(NoRoom::Unread);
             }
-            let slot = self.pick(of).expect("who declares a value has a block");
+            let slot = self.pick(of).expect("an estimator that declares a value has a block");
             if let Some(named) = self.unsaved(slot, of, cost) {
                 self.leave(now, slot, (of.stream(), named), (cost, worth));
                 paid = cost;
@@ -461,8 +464,8 @@ impl Arbiter {
         Ok(paid)
     }
 
-    /// B: who names the file of the block, as far as that has been found out, unless somebody but `picker` values the block
-    /// above `floor`, normalised.
+    /// B: `None` if an estimator other than `picker` values the block above `floor`, normalised. Otherwise the streams that
+    /// name its file, if they were looked for.
     fn unsaved(&mut self, slot: SlotId, picker: Member, floor: f64) -> Option<Named> {
         if self.rules.replacement == Replacement::Lru {
             return Some(Named::Unknown);
@@ -496,7 +499,7 @@ impl Arbiter {
         unwanted
     }
 
-    /// Whether an estimator of the list, other than `picker`, keeps a block.
+    /// Offers a block to the estimators of the list, and says whether one other than `picker` keeps it.
     fn list_saves(&mut self, slot: SlotId, picker: Option<Listed>, floor: f64) -> bool {
         let mut scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
         self.estimators.offer(&mut scene, slot, picker, (&self.rates, floor))
@@ -516,9 +519,9 @@ impl Arbiter {
         saved
     }
 
-    /// Offers a block that no stream claims to the streams that name its file. Who they are, as far as that has been found
-    /// out, if none of them wants it.
-    #[inline(always)] // Mostly nobody names it, and that is soon seen.
+    /// Offers a block that no stream claims to the streams that name its file. `None` if one of them keeps it; otherwise the
+    /// streams, if they were looked for.
+    #[inline(always)] // Most often no stream names the file, which is found out here.
     fn unwanted_by_others(
         &mut self,
         slot: SlotId,
@@ -547,8 +550,8 @@ impl Arbiter {
         })
     }
 
-    /// C: the block leaves memory, to make room for something of worth.
-    #[inline(always)] // On the way of every miss.
+    /// C: the block leaves memory to make room.
+    #[inline(always)] // Every miss passes here.
     fn leave(
         &mut self,
         now: Nanos,
@@ -578,12 +581,12 @@ impl Arbiter {
         self.take_out(slot, named);
     }
 
-    /// Takes the block out of the table, and tells whoever tracks or names it.
+    /// Takes the block out of the table, and tells the estimators that track it and the streams that name it.
     pub(crate) fn remove(&mut self, slot: SlotId) {
         self.take_out(slot, Named::Unknown);
     }
 
-    /// The same; its file is `named` so, if that is known.
+    /// [`remove`](Self::remove) for a block whose file these streams name.
     fn take_out(&mut self, slot: SlotId, named: Named) {
         self.mark_read(slot);
         let (block, device) = (self.blocks[slot].block(), self.blocks[slot].device());
@@ -596,7 +599,7 @@ impl Arbiter {
         if let Some(claim) = claim {
             self.unclaim(slot);
             let stream = &mut self.streams[claim.stream];
-            // The access that it is claimed for may be going on, or over.
+            // The access that it is claimed for may be under way, or over.
             let is_over = !stream.cursor.expects(claim.position);
             let next = if is_over { stream.next_use(block) } else { Some(claim.position) };
             next.into_iter().for_each(|position| stream.lost(device, position));
@@ -615,7 +618,7 @@ impl Arbiter {
             self.left_untold |= named > TOLD_MAX;
         }
         for turn in 0..named.min(TOLD_MAX) {
-            let first = first.filter(|_| turn == 0); // Mostly it is the only one.
+            let first = first.filter(|_| turn == 0); // Most often the only one.
             let index = first.unwrap_or_else(|| self.streams.named_by(block.file)[turn]);
             if claim.is_none_or(|claim| claim.stream != index)
                 && let Some(position) = self.streams[index].use_of_leaving(block)
@@ -627,8 +630,7 @@ impl Arbiter {
         self.blocks.remove(slot);
     }
 
-    /// Bytes of what is kept for blocks in memory and placed hints; what is kept of each file, name, program and
-    /// fetch is not in it.
+    /// Bytes kept for blocks in memory and for placed hints, without those for files, names, programs and fetches.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.blocks.memory_bytes() + self.estimators.memory_bytes() + self.streams.memory_bytes()
     }

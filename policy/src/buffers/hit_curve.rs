@@ -1,27 +1,22 @@
 //! The hit ratio as a function of the number of buffers, `H(n)`, and its slope `H'(n)`.
 //!
-//! What a buffer is worth to the unhinted stream is the share of accesses that would no longer hit
-//! without it (TIP 1995, section 4.3, eq. 4). LRU is a stack algorithm: an access at depth `d` of the
-//! [stack](crate::buffers::recency) hits in every cache of `d` buffers or more. Hits counted by segment of the
-//! stack therefore give `H` at the ends of the segments, for caches smaller and larger than the real
-//! one, and between two ends a straight line stands for what was not resolved (section 5.2, figure
-//! 9).
+//! The value of a buffer to unhinted reads is the share of accesses that would miss without it (TIP 1995, section 4.3, eq. 4).
+//! LRU is a stack algorithm: an access at depth `d` of the [stack](crate::buffers::recency) hits in every cache of `d` buffers
+//! or more. Hits counted by segment of the stack therefore give `H` at the ends of the segments, for caches smaller and larger
+//! than the real one. `H` is taken as a straight line between two ends (section 5.2, figure 9).
 //!
-//! * A. The slope of that line is a point estimate. Where the working set of a loop comes to fit,
-//!   `H` is flat and then jumps; buffers before the jump would seem worthless, be given away, and the
-//!   jump never be reached. So the slope is taken of the *least concave majorant* of `H`, the lowest
-//!   curve at or above it that nowhere turns up: the long-term average that figure 6 asks for. It is
-//!   the same on both sides of a jump and never rises with `n`.
-//! * B. A change of phase must show: all counts are halved every so many accesses. An access
-//!   counts fully at first, and half as much after each halving.
-//! * C. The majorant is computed when it is asked for, at most once in [`REFRESH_ACCESSES`], in
-//!   O(segments); a query is O(log segments).
-//! * D. Buffers that hold prefetched and unread blocks are not to be had. A working set that would fit
-//!   only without them is out of reach, and what is given to it is lost to everybody: hits deeper
-//!   than the *reach* do not count. What they would be worth is known all the same: blocks that are
-//!   prefetched and worth less than that are no reason to do without them. The reach moves where nobody reads without
-//!   hints too: a majorant that is of fewer segments than are within it, or of more, serves for
-//!   [`OUTGROWN_MAX`] questions.
+//! * A. The slope of that line is a point estimate. `H` is flat up to the size at which the working set of a loop fits, and
+//!   jumps there. Buffers below the jump would seem worthless and be given away, and the jump would never be reached. The slope
+//!   is therefore that of the *least concave majorant* of `H`: the lowest curve at or above `H` whose slope never rises. This
+//!   is the long-term average of figure 6, and is the same on both sides of a jump.
+//! * B. A change of phase must show: all counts are halved at intervals. An access counts fully at first, and half as much
+//!   after each halving.
+//! * C. The majorant is computed when a value is asked for, at most once in [`REFRESH_ACCESSES`], in O(segments). A query is
+//!   O(log segments).
+//! * D. Buffers with prefetched and unread blocks are taken. A working set that would fit only with them is out of reach, and
+//!   buffers given to it would bring nothing. Hits deeper than the *reach* therefore do not count. Their value is kept too:
+//!   prefetched blocks worth less than these hits should leave. The reach changes without unhinted reads as well: a majorant
+//!   over too few or too many segments serves for [`OUTGROWN_MAX`] questions.
 //!
 //! Invariants: the slope is at least 0 and does not increase with the number of buffers.
 //!
@@ -32,21 +27,24 @@ use std::ops::Range;
 
 use crate::buffers::recency::Found;
 
-/// Counts are halved after this many accesses for each buffer of the deepest segment: long enough
-/// for a loop over all of them to come round some times.
+/// Accesses from one halving to the next, for each buffer down to the deepest segment. A loop over all of them comes round
+/// several times.
+/// Unit: accesses. Reason: judgement.
 const HALF_LIFE_PER_BUFFER: u64 = 4;
-/// They are not halved more often than this, accesses: fewer make no statistics.
+/// Least number of accesses from one halving to the next: fewer make no statistics.
+/// Unit: accesses. Reason: judgement.
 const HALF_LIFE_MIN: u64 = 512;
-/// Accesses for which a computed majorant serves. A small cache changes faster: a quarter of its
-/// buffers, if that is less.
+/// Accesses for which a computed majorant serves. In a small cache, which changes faster, it is a quarter of the buffers.
+/// Unit: accesses. Reason: judgement.
 const REFRESH_ACCESSES: u64 = 64;
-/// Questions for which one serves that is of another reach: it may go to and fro between two segments.
+/// Questions for which a majorant of another reach serves. The reach may alternate between two segments.
+/// Unit: questions. Reason: judgement.
 const OUTGROWN_MAX: u64 = 16;
 
 /// A straight piece of the majorant.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
-    /// Where it begins: buffers, and hits (decayed) in a cache of so many.
+    /// Where it begins: a number of buffers, and the hits (decayed) in a cache of so many.
     start: (usize, f64),
     /// Where it ends, buffers.
     end: usize,
@@ -65,23 +63,23 @@ pub(crate) struct HitCurve {
     accesses: f64,
     /// Accesses from one halving to the next.
     half_life: u64,
-    /// Accesses since the last.
+    /// Accesses since the last halving.
     since_halving: u64,
     /// Accesses for which the majorant serves.
     refresh: u64,
-    /// Accesses since it was computed.
+    /// Accesses since the majorant was computed, and more for a change of reach.
     since_refresh: u64,
-    /// Buffers that this use can have at most: hits that take more are out of reach.
+    /// Buffers that the queue can have at most: deeper hits are out of reach.
     reach: usize,
-    /// Those with the segments within reach that the majorant is of.
+    /// The reaches for which the majorant covers the right segments.
     reaches: Range<usize>,
     /// The majorant, from 0 buffers up; slopes fall strictly.
     pieces: Vec<Piece>,
-    /// The same if all buffers were within reach.
+    /// The majorant if all buffers were within reach.
     unbounded: Vec<Piece>,
     /// Whether there are segments out of reach.
     is_bounded: bool,
-    /// The accesses that the majorant is of, decayed.
+    /// The accesses (decayed) when the majorant was computed.
     accesses_seen: f64,
 }
 
@@ -116,7 +114,7 @@ impl HitCurve {
         }
     }
 
-    /// An access to the stream, hit or miss.
+    /// An access, hit or miss.
     #[inline]
     pub(crate) fn access(&mut self) {
         if self.since_halving == self.half_life {
@@ -127,18 +125,18 @@ impl HitCurve {
         self.accesses += 1.0;
     }
 
-    /// That access was to an entry, resident or ghost, of this segment.
+    /// The last access was to an entry, resident or ghost, of this segment.
     #[inline]
     pub(crate) fn hit(&mut self, segment: usize) {
         self.hits[segment] += 1.0;
     }
 
-    /// That access was to a ghost that stands for so many.
+    /// The last access was to a ghost that stands for several.
     pub(crate) fn hit_ghost(&mut self, found: Found) {
         self.hits[found.segment] += found.ghosts as f64;
     }
 
-    /// Says how many buffers can be had at most: others have some that they will not give up.
+    /// Sets how many buffers the queue can have at most.
     #[inline]
     pub(crate) fn set_reach(&mut self, buffers: usize) {
         self.reach = buffers;
@@ -148,8 +146,8 @@ impl HitCurve {
         }
     }
 
-    /// `H'(n)`: the hits for each access that the last of `buffers` buffers brings; for none, those
-    /// that a first would bring. 0 beyond the last segment, of which nothing is known.
+    /// `H'(n)`: the hits for each access that the last of `buffers` buffers brings; of no buffers, those that a first one would
+    /// bring. 0 beyond the last segment, where nothing is known.
     #[inline]
     pub(crate) fn slope(&mut self, buffers: usize) -> f64 {
         // Case C.
@@ -159,7 +157,7 @@ impl HitCurve {
         self.slope_of(&self.pieces, buffers)
     }
 
-    /// The same if those who have the buffers beyond the reach would give them up.
+    /// [`slope`](Self::slope), if the buffers beyond the reach could be had too.
     pub(crate) fn slope_beyond_reach(&mut self, buffers: usize) -> f64 {
         let slope = self.slope(buffers);
         if self.is_bounded { self.slope_of(&self.unbounded, buffers) } else { slope }
@@ -196,8 +194,8 @@ impl HitCurve {
         }
     }
 
-    /// Case A: the upper hull of (0, 0) and the points at the ends of the first segments, left to right, in
-    /// the place of `pieces`.
+    /// Case A: the upper hull of (0, 0) and the points at the ends of the first `segments`, left to right. The memory of
+    /// `pieces` is used again.
     fn hull(&self, mut pieces: Vec<Piece>, segments: usize) -> Vec<Piece> {
         pieces.clear();
         if self.accesses == 0.0 {
@@ -233,7 +231,7 @@ mod tests {
         curve
     }
 
-    /// The least concave majorant at `n`, hits: the highest chord between two points around it.
+    /// The least concave majorant at `n`, in hits: the highest chord between two points around it.
     fn majorant(points: &[(f64, f64)], n: f64) -> f64 {
         let mut highest: f64 = 0.0;
         for &(x0, y0) in points.iter().filter(|(x, _)| *x <= n) {
@@ -282,7 +280,7 @@ mod tests {
         };
         assert_eq!(phase(100_000, 0), (0.1, 0.0));
         let (before, after) = phase(200, 1);
-        // The whole jump is at 20 by now, but for what is left of the old phase.
+        // The whole jump is at 20 by now, except for the rest of the old phase.
         assert!(after > 0.03 && before < 0.07, "{before} {after}");
         let (before, after) = phase(1000, 1);
         assert!((before - 0.05).abs() < 1e-3 && (after - 0.05).abs() < 1e-3, "{before} {after}");

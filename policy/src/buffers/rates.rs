@@ -1,15 +1,18 @@
-//! How large a share of all accesses each estimator has had of late (r_d and r_h of eq. 8).
+//! The share of recent accesses that each estimator has had (r_d and r_h of TIP 1995, eq. 8).
 //!
-//! Shares decay with the number of accesses, not with time: when nobody reads, nothing is forgotten.
-//! A new access weighs more than the one before by a constant factor, so that nobody else's count has
-//! to change, and counts can be compared at any time. O(1) an access.
+//! Shares decay with the number of accesses, not with time: while no program reads, they stay. Each access weighs more than
+//! the one before by a constant factor. An access therefore changes one count, and counts can be compared at any time.
+//!
+//! Cost: O(1) an access.
 
 use crate::blocks::StreamIndex;
 
 /// The number under which accesses without hints are counted. Streams have the numbers after it.
+/// Unit: members. Reason: layout.
 pub(crate) const UNHINTED: u32 = 0;
 
-/// Weight at which all counts are scaled down.
+/// Weight at which all counts are scaled down, far below the largest number.
+/// Unit: ratio. Reason: bound.
 const RESCALE: f64 = 1e100;
 
 /// The number under which a stream's accesses are counted.
@@ -24,7 +27,7 @@ pub(crate) struct Rates {
     growth: f64,
     weight: f64,
     total: f64,
-    /// The accesses that were made: `total` without what new members were credited with.
+    /// The accesses that were made: `total` without the credit of new members.
     accessed: f64,
     counts: Vec<f64>,
 }
@@ -44,8 +47,7 @@ impl Rates {
         &mut self.counts[index]
     }
 
-    /// Counts an access. Returns whether all shares have been scaled, so that keys made of them are
-    /// to be made anew.
+    /// Counts an access. Returns whether all counts have been scaled: keys made of them must be made anew.
     pub(crate) fn access(&mut self, member: u32) -> bool {
         self.weight *= self.growth;
         let weight = self.weight;
@@ -62,8 +64,8 @@ impl Rates {
         true
     }
 
-    /// A new member is taken to have had this share, beside the accesses that were made: members that have
-    /// made none do not raise what the next one gets.
+    /// Credits a new member with this share. The share is taken of the accesses that were made, so that the credit of silent
+    /// members does not raise that of the next one.
     pub(crate) fn introduce(&mut self, member: u32, share: f64) {
         let count = (self.accessed * share / (1.0 - share)).max(self.weight);
         let old = std::mem::replace(self.count_mut(member), count);
@@ -75,26 +77,27 @@ impl Rates {
         let old = std::mem::take(self.count_mut(member));
         self.total -= old;
         if old > self.total {
-            self.total = self.counts.iter().sum(); // The difference may be nothing but errors.
+            self.total = self.counts.iter().sum(); // The difference may consist of rounding errors.
         }
     }
 
-    /// Proportional to the member's share, by a factor that is the same for all until a rescaling.
+    /// The member's weighted accesses: its share times a factor that all members have in common until the next scaling.
     pub(crate) fn count(&self, member: u32) -> f64 {
         self.counts.get(member as usize).copied().unwrap_or(0.0)
     }
 
-    /// What a value must exceed, before the member's share is counted, to exceed `floor` when it is.
+    /// `floor`, a normalised value, in terms of the member's own accesses.
     ///
-    /// More by a few units in the last place than `floor` by the share. Otherwise two members whose shares differ might
-    /// each find that the other's block of equal value is worth more to itself, and hand it to and fro for ever.
+    /// It is higher by a few units in the last place. Otherwise, by rounding, each of two members could value the same block
+    /// above the other, and they would hand it to and fro for ever.
     pub(crate) fn own(&self, member: u32, floor: f64) -> f64 {
+        /// Unit: ratio. Reason: bound.
         const MARGIN: f64 = 1.0 + 4.0 * f64::EPSILON;
         let count = self.count(member);
         if count > 0.0 { floor / count * MARGIN } else { f64::INFINITY }
     }
 
-    /// The sum of all counts, to make a share of one.
+    /// The sum of all counts. A count divided by it is a share.
     pub(crate) fn total(&self) -> f64 {
         self.total.max(f64::MIN_POSITIVE)
     }

@@ -1,41 +1,40 @@
-//! What a buffer is worth: the formulas of TIP 1995, section 4, in time saved or lost for each buffer
-//! and access.
+//! The value of a buffer: the formulas of TIP 1995, section 4, in ns saved or lost for each buffer and access.
 //!
-//! The value of a choice is an expected change in execution time divided by the number of accesses for
-//! which a buffer is bound or freed, so that choices of different kinds can be compared. Every estimator
-//! states values in terms of its own accesses; the arbiter multiplies them by the estimator's share of
-//! all accesses (eq. 8).
+//! The value of a choice is the expected change of execution time, divided by the number of accesses for which a buffer is
+//! bound or freed. Choices of different kinds can thus be compared. Each estimator states values in terms of its own accesses;
+//! the arbiter multiplies them by the estimator's share of all accesses (eq. 8).
 //!
 //! Beyond the paper:
 //!
-//! * **A. Overload.** Where a device cannot keep up, the horizon is not the limit: a fetch that is begun
-//!   early takes time that the device would have stood still, and one that is done twice takes the time
-//!   of another. So a prefetch beyond the horizon saves the device's time for a block, and flushing
-//!   costs it (what TIPTOE and Forestall do, in TIP's currency).
-//! * **B. Early.** Eq. 6 takes the next access to be `T_hit` away, while it may come at once, and a decision
-//!   is made once an access; and a fetch has to be started before it takes its time. So the horizon is
-//!   two accesses and `T_driver` further. The value of the next access then is none of eq. 5 and 6: it is
-//!   above `T_disk` by `T_driver` and a pace, which tells who of several has to be first. Where reads are
-//!   further apart than `T_disk`, the margin would be all that there is of it, and more than any fetch saves:
-//!   there `T_disk` is the most.
-//! * **C. Pace.** Eq. 6 assumes that a burst of reads is about to come, `T_hit` apart. Where memory is
-//!   smaller than the horizon of such a burst, everything in it seems too urgent to let go and nothing
-//!   is prefetched. A stream whose pace has been measured is taken to keep it, or to be a few times faster as
-//!   long as its reads come late ([`crate::streams::stream`]); one that waits for a busy device cannot be faster than
-//!   that.
-//! * **D. Sets.** Of n blocks that will be read in any order each is the next one with chance 1/n; and each
-//!   is read at the latest n accesses ahead, so that it is worth no less than a block that is read then.
-//! * **E. Spare buffers.** The horizon rests on what was measured, and a pace changes. A fetch beyond it is worth
-//!   next to nothing, but not nothing: it gets a buffer that nobody else values.
+//! * **A. Overload.** Where a device cannot keep up, the horizon is no limit: a fetch begun early uses time in which the device
+//!   would have been idle, and a fetch done twice takes the time of another. A prefetch beyond the horizon therefore saves the
+//!   device's time for a block, and flushing costs it (as in TIPTOE and Forestall, in TIP's currency).
+//! * **B. Early.** Eq. 6 assumes that the next access is `T_hit` away. It may come at once, decisions are made once an access,
+//!   and starting a fetch takes time too. The horizon is therefore two accesses and `T_driver` further. The block of the next
+//!   access is worth `T_disk + T_driver` and one pace, so that the most urgent of several streams comes first. Where reads are
+//!   further apart than `T_disk`, this margin would exceed what a fetch can save: the value is `T_disk` at most.
+//! * **C. Pace.** Eq. 6 assumes a burst of reads `T_hit` apart. Where memory is smaller than the horizon of such a burst, every
+//!   block in memory seems too urgent to evict, and nothing is prefetched. A stream whose pace has been measured is assumed to
+//!   keep it, or to be a few times faster while its reads come late ([`crate::streams::stream`]). A stream that waits for a
+//!   busy device is not assumed to be faster than the device.
+//! * **D. Sets.** Each of n blocks that will be read in any order is the next with chance 1/n. It is read n accesses ahead at
+//!   the latest, so that it is worth no less than a block that is read then.
+//! * **E. Spare buffers.** The horizon rests on measurements, and a pace changes. A fetch beyond it has a small value, enough
+//!   to get a buffer that no estimator values.
 
 use crate::devices::costs::Prices;
 use crate::rules::Rules;
 use crate::streams::stream::cursor::Distance;
 
-/// A block that is used later than the next access frees its buffer for so many accesses at least.
+/// Least number of accesses for which flushing a block frees its buffer (eq. 9 would divide by next to nothing).
+/// Unit: accesses. Reason: bound.
 const ACCESSES_MIN: f64 = 1.0;
 
-/// What fetching costs one stream from one device, in ns.
+/// E: the value of a fetch beyond the horizon, as a part of `T_driver`.
+/// Unit: ratio. Reason: judgement.
+const SPARE: f64 = 1e-3;
+
+/// The costs of fetching from one device for one stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Terms {
     /// Time between two accesses.
@@ -44,23 +43,20 @@ pub(crate) struct Terms {
     driver_ns: f64,
     /// `T_disk`.
     disk_ns: f64,
-    /// How long before its use a fetch should begin, and in accesses (eq. 7).
+    /// How long before its use a fetch should begin, in ns and in accesses (eq. 7).
     lead_ns: f64,
     horizon: f64,
-    /// The longest time that a fetch is taken to save its reader.
+    /// The longest wait that a fetch is assumed to save its reader.
     stall_max_ns: f64,
-    /// What a fetch takes of a device that has no time to spare; 0 if it has.
+    /// A: the device's time for a block; 0 if the device keeps up.
     busy_ns: f64,
-    /// What a fetch beyond the horizon is worth, where it is worth nothing else.
+    /// E: the value of a fetch beyond the horizon.
     spare_ns: f64,
 }
 
-/// E: next to nothing, as a part of `T_driver`.
-const SPARE: f64 = 1e-3;
-
 impl Terms {
-    /// The terms of a stream with this mean time between reads that do not wait, if that is known, at a
-    /// device of these `prices`; `late` if many of its reads do wait.
+    /// The terms of a stream at a device of these `prices`. `gap_ns` is the stream's mean time between reads that do not wait,
+    /// if it is known; `late` says that many of its reads do wait.
     pub(crate) fn new(prices: &Prices, rules: &Rules, gap_ns: Option<f64>, late: bool) -> Self {
         let &Prices { hit_ns, driver_ns, disk_ns, block_ns, .. } = prices;
         let busy_ns = if rules.overload && late { block_ns } else { 0.0 };
@@ -76,7 +72,7 @@ impl Terms {
         Terms { pace_ns, driver_ns, disk_ns, lead_ns, horizon, stall_max_ns, busy_ns, spare_ns }
     }
 
-    /// B: the time that is saved if a block used so many accesses from now is fetched now, and not then.
+    /// B: the wait that is saved if a block used so many accesses from now is fetched now instead of then.
     fn stall_ns(&self, accesses: f64) -> f64 {
         (self.lead_ns - accesses * self.pace_ns).min(self.stall_max_ns)
     }
@@ -91,12 +87,12 @@ impl Terms {
         self.busy_ns > 0.0
     }
 
-    /// The same terms at a device of these `prices` that is not going to keep up.
+    /// A: the same terms, if the device of these `prices` will not keep up.
     pub(crate) fn behind(self, prices: &Prices) -> Self {
         Terms { busy_ns: prices.full_ns, ..self }
     }
 
-    /// E: whether a fetch beyond the horizon is worth a buffer that nobody values.
+    /// E: whether a fetch beyond the horizon is worth a buffer that no estimator values.
     pub(crate) fn spares(&self) -> bool {
         self.spare_ns > 0.0
     }
@@ -132,7 +128,7 @@ impl Terms {
         }
     }
 
-    /// E: the same for a fetch that would only wait for its turn at the device.
+    /// E: the benefit of a fetch that would only wait for its turn at the device.
     pub(crate) fn spare_benefit(&self, distance: Distance) -> f64 {
         match distance {
             Distance::Ahead(accesses) | Distance::AnyOf(accesses) => {
@@ -142,14 +138,14 @@ impl Terms {
     }
 }
 
-/// A number that is not negative, to the next whole one: without a processor's instruction for it, and the call that is made
-/// where compilers may not assume one.
+/// Rounds a number that is not negative up to the next whole one. `f64::ceil` is a call where the compiler may not assume an
+/// instruction for it.
 pub(crate) fn rounded_up(value: f64) -> u64 {
     let whole = value as u64;
     whole + u64::from((whole as f64) < value)
 }
 
-/// The same choice by distance alone: the sooner, the more.
+/// A value by distance alone: the sooner a block is used, the higher.
 pub(crate) fn nearness(distance: Distance) -> f64 {
     match distance {
         Distance::Ahead(accesses) => 1.0 / accesses as f64,

@@ -7,9 +7,10 @@ use crate::buffers::rates::share_of;
 use crate::streams::stream::Stream;
 
 impl Arbiter {
-    /// That `first` declares the least, and no stream declares less, where costs do not move. A pace may have, a little, since
-    /// its stream was asked.
+    /// Checks that no stream declares less than `first`, whose value is `least`. Skipped where costs are measured; streams
+    /// whose pace has changed since they were ranked are left out.
     pub(super) fn check_least(&mut self, first: StreamIndex, least: f64) {
+        /// Up to so many streams are checked each time; more, one time in eight. Unit: streams. Reason: bound.
         const ALWAYS_CHECKED: usize = 16;
         self.least_checked += 1;
         let indices = self.streams.indices();
@@ -30,9 +31,9 @@ impl Arbiter {
         }
     }
 
-    /// That every block in memory is tracked, and the numbers agree.
+    /// Checks that an estimator tracks every block in memory, and that the counts agree.
     pub(crate) fn check_all(&mut self) {
-        // One of the streams is enough of work for one time.
+        // One stream at a time.
         self.checked += 1;
         let blocks = (!self.left_untold).then_some(&self.blocks);
         self.streams.check(self.checked, blocks);
@@ -52,7 +53,7 @@ impl Arbiter {
                 tracked += usize::from(is_tracked);
             }
             let reason = claim.is_some() || self.estimators.track(&self.blocks, slot);
-            assert!(reason || known.is_in_flight(), "nobody tracks {known:?}");
+            assert!(reason || known.is_in_flight(), "no estimator tracks {known:?}");
         }
         let streams = self.streams.iter();
         let by_streams: usize =

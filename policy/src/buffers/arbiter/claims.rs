@@ -1,7 +1,8 @@
-//! What becomes of the stream's claim to a block, from the start of its fetch on: claimed, arrived, read, given up.
+//! The life of a claim, from the start of a fetch: claimed, arrived, read, given up.
 //!
-//! A block in flight may be claimed; it is tracked by its stream from its arrival on. A block in memory that nobody claims,
-//! and that lies in no queue, is *settled*: it is offered to other streams, and leaves or joins the consumed blocks.
+//! A stream may claim a block in flight, and tracks it from its arrival on. A block in memory without a claim and outside
+//! the queues is *settled*: other streams and the estimators of the list are offered it. If none keeps it, it joins the
+//! consumed blocks, or leaves if the memory is the kernel's.
 
 use super::Arbiter;
 use crate::blocks::{Claim, DeviceIndex, Queue, Slot, SlotId, StreamIndex};
@@ -14,8 +15,8 @@ use crate::rules::Replacement;
 use crate::time::Nanos;
 
 impl Arbiter {
-    /// A block whose fetch begins, for the stream that will read it.
-    #[inline(always)] // On the way of every miss.
+    /// The fetch of a block begins. A prefetch is claimed by the stream that will read the block.
+    #[inline(always)] // Every miss passes here.
     pub(crate) fn begin(
         &mut self,
         block: Block,
@@ -33,8 +34,8 @@ impl Arbiter {
         slot
     }
 
-    /// The block is read, or given up: it is unread no more.
-    #[inline(always)] // Mostly it is read already, and that is soon seen.
+    /// The block is read or given up, and counts as unread no longer.
+    #[inline(always)] // Most often it is read already, which is found out here.
     pub(crate) fn mark_read(&mut self, slot: SlotId) {
         if self.blocks[slot].is_unread() {
             self.mark_unread_read(slot);
@@ -53,7 +54,7 @@ impl Arbiter {
         self.streams.wake_parked();
     }
 
-    /// Claims a block for `claim`; it is tracked when, and as soon as, it is in memory.
+    /// Claims a block. The stream tracks it as soon as it is in memory.
     pub(crate) fn claim(&mut self, slot: SlotId, claim: Claim) {
         if self.blocks[slot].is_unread() {
             self.streams.touch_shown(claim.stream);
@@ -69,7 +70,7 @@ impl Arbiter {
         self.streams.touch_candidate(claim.stream);
     }
 
-    /// Takes the claim off a block, whether it is tracked or still in flight.
+    /// Removes the claim of a block in memory or in flight.
     pub(crate) fn unclaim(&mut self, slot: SlotId) {
         let Some(claim) = self.blocks[slot].claim() else { return };
         let Some(stream) = self.streams.get_mut(claim.stream) else { return };
@@ -80,7 +81,7 @@ impl Arbiter {
         self.streams.touch_candidate(claim.stream);
     }
 
-    /// The stream that claims a block will read it at another position, that of `claim`.
+    /// The stream that claims a block will read it at the position of `claim` instead.
     pub(crate) fn reclaim(&mut self, slot: SlotId, claim: Claim) {
         let Some(stream) = self.streams.get_mut(claim.stream) else { return };
         if stream.retrack(slot, &mut self.blocks[slot], claim) {
@@ -89,7 +90,7 @@ impl Arbiter {
         self.streams.touch_candidate(claim.stream);
     }
 
-    /// The block would be fetched from another device, if it were not here.
+    /// The block, if it is here, would be fetched from `device` from now on.
     pub(crate) fn moved(&mut self, block: Block, device: DeviceIndex) {
         let Some(slot) = self.blocks.find(block) else { return };
         let before = self.blocks[slot].moves_to(device);
@@ -108,7 +109,7 @@ impl Arbiter {
         }
     }
 
-    /// A block in flight that no stream claims any more.
+    /// A block in flight has lost its claim.
     pub(crate) fn orphan(&mut self, slot: SlotId) {
         self.estimators.orphans.adopt(slot);
     }
@@ -139,9 +140,8 @@ impl Arbiter {
         self.settle(slot, None);
     }
 
-    /// A block in memory that may have no reason to be there: finds one, or lets it go. The stream that is
-    /// `asked` has been, in vain.
-    #[inline(always)] // Mostly it has a reason to be there, and that is soon seen.
+    /// Finds a reason to keep a block in memory that may have none, or lets it go. The stream `asked` has already refused it.
+    #[inline(always)] // Most often it has a reason, which is found out here.
     pub(crate) fn settle(&mut self, slot: SlotId, asked: Option<StreamIndex>) {
         let known = &self.blocks[slot];
         if !known.is_in_flight() && known.claim().is_none() && !known.is_queued() {
@@ -162,11 +162,11 @@ impl Arbiter {
         }
         match self.memory {
             Memory::Owned => self.enqueue(slot, Queue::Consumed),
-            Memory::Kernel { .. } => self.remove(slot), // It is the kernel's.
+            Memory::Kernel { .. } => self.remove(slot), // The kernel decides from here on.
         }
     }
 
-    /// A block that was prefetched and is unread is given up by the stream that claims it.
+    /// The stream that claims an unread block gives it up.
     pub(crate) fn waste(&mut self, now: Nanos, slot: SlotId) {
         let known = &self.blocks[slot];
         let (block, stream) = (known.block(), known.claim().map(|claim| claim.stream));
@@ -178,7 +178,7 @@ impl Arbiter {
         }
     }
 
-    /// A block that its stream has stopped tracking: unread, it was fetched for nothing.
+    /// A stream has stopped tracking a block. If it is unread, its prefetch was wasted.
     pub(crate) fn abandon(&mut self, now: Nanos, slot: SlotId) {
         if self.blocks[slot].is_unread() {
             self.waste(now, slot);

@@ -1,4 +1,4 @@
-//! The arbiter where buffers have owners, by the policy `lru-sp`: the owner of the least recent block chooses which of its
+//! The arbiter under the policy `lru-sp`, where buffers have owners: the owner of the least recent block chooses which of its
 //! blocks goes (see [`allocation`](crate::buffers::allocation)).
 
 use super::{Arbiter, Named, Need, NoRoom};
@@ -16,9 +16,10 @@ impl Arbiter {
         self.allocation.as_mut().expect("it is there").touch(slot, owner);
     }
 
-    /// The same where blocks have owners, who choose: see [`allocation`](crate::buffers::allocation). Who takes a buffer of its own,
-    /// or one with what another has prefetched and not read, wants it for something that is worth more: two would take
-    /// them from each other for ever.
+    /// [`make_room`](Arbiter::make_room) where owners choose.
+    ///
+    /// A hinter takes a buffer of its own, or one with an unread block, only for a block that is worth more. Otherwise two
+    /// hinters could take buffers from each other for ever.
     pub(super) fn make_room_by_owners(&mut self, now: Nanos, need: Need) -> Result<f64, NoRoom> {
         let asking = need.by.map(|index| self.streams[index].hinter);
         let mut paid = 0.0;
@@ -46,7 +47,8 @@ impl Arbiter {
         Ok(paid)
     }
 
-    /// What `owner` gives up when it is asked for `candidate`, for which of its streams, and what that costs it.
+    /// The block that `owner` gives up when it is asked for `candidate`, the stream that tracks that block, and its value:
+    /// first a block without a claim, then the least valuable one that its streams claim.
     fn choice_of(
         &mut self,
         owner: Option<HinterId>,

@@ -1,4 +1,5 @@
-//! What a read does to the two recency queues, and what is loaded ahead of reads.
+//! Reads: which estimators hear of them, what they do to the two queues, and what is loaded into the processor's caches ahead
+//! of them.
 
 use super::{Arbiter, PLACES_LOADED_FROM_BLOCKS};
 use crate::blocks::{Queue, SlotId};
@@ -6,13 +7,13 @@ use crate::buffers::estimators::Estimators;
 use crate::hint::Block;
 
 impl Arbiter {
-    /// Blocks in the queues: where replacement is by recency, all that have arrived.
+    /// Blocks in the two queues. Where replacement is by recency alone, all blocks in memory.
     pub(crate) fn queued(&self) -> usize {
         self.estimators.recent.len() + self.estimators.consumed.len()
     }
 
     /// An unhinted read of a block in memory.
-    #[inline(always)] // On the way of every hit.
+    #[inline(always)] // Every hit without hints passes here.
     pub(crate) fn read_recent(&mut self, slot: SlotId) {
         let (mut scene, estimators) = self.scene();
         estimators.read(&mut scene, slot);
@@ -31,7 +32,7 @@ impl Arbiter {
         self.estimators.missed(block);
     }
 
-    /// Puts a block in memory into one of the queues, on top.
+    /// Puts a block in memory on top of a queue. One in either queue does not move to the consumed.
     pub(crate) fn enqueue(&mut self, slot: SlotId, queue: Queue) {
         let (mut scene, estimators) = self.scene();
         let Estimators { recent, consumed, .. } = estimators;
@@ -50,7 +51,7 @@ impl Arbiter {
         }
     }
 
-    /// Loads what is kept of `blocks`, which are about to be read, into the processor's caches.
+    /// Loads the entries of `blocks`, which are about to be read, into the processor's caches.
     pub(crate) fn load(&mut self, blocks: impl Iterator<Item = Block>) {
         self.blocks.load(blocks);
         let Estimators { recent, consumed, .. } = &self.estimators;
@@ -70,8 +71,8 @@ impl Arbiter {
         }
     }
 
-    /// Loads what is kept of the streams of the next three blocks that will be read, step by step: the streams, what they lead
-    /// to, and what that leads to.
+    /// Loads the streams of the next three blocks that will be read, one step each: the third's stream, the second's parts,
+    /// the first's segments.
     #[inline]
     pub(crate) fn load_next_streams(&self) {
         let at = |ahead| self.blocks.stream_of_loaded(ahead);
@@ -84,7 +85,7 @@ impl Arbiter {
         next.into_iter().for_each(|stream| stream.load_segments(&self.blocks));
     }
 
-    /// A program has read a block in flight and did not have to wait.
+    /// A program has read a block in flight without waiting.
     pub(crate) fn read_early(&mut self, slot: SlotId) {
         self.blocks[slot].read_early();
     }

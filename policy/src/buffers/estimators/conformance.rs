@@ -1,35 +1,32 @@
-//! What every estimator keeps to: the duties in the comment of [`Estimator`], checked after every step
-//! of random sequences.
+//! The suite that every estimator passes: the duties in the comment of [`Estimator`], checked after every step of random
+//! sequences.
 //!
-//! A [`Fixture`] is an estimator with events of its own kind; the suite does the rest through the trait
-//! alone. What a block is worth is found by offering it: one that is tracked is kept above its worth
-//! and below it, and nothing changes.
+//! An estimator of the list gets its test from its line there, and implements [`Tested`] in its own file. The hint estimator
+//! has a [`Fixture`] here. The suite does the rest through [`Estimator`] alone. It finds a block's value by offering the block:
+//! a tracked block is accepted below its value and refused above it, and either way nothing changes.
 
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
 use super::hint::HintEstimator;
-use super::{Estimator, FrequencyEstimator, LruEstimator, OrphanEstimator, Scene, Setting};
-use crate::blocks::{BlockTable, DeviceIndex, Slot, SlotId, StreamIndex};
-use crate::contract::{CostModel, CostSource, Memory};
-use crate::devices::costs::Costs;
-use crate::hint::{
-    Block, DeviceId, FileId, Hint, HinterId, Order, ReaderId, Segment, StreamId, Target,
-};
-use crate::rules::{Replacement, Rules};
+use super::*;
+use crate::blocks::{Slot, StreamIndex};
+use crate::contract::{CostModel, CostSource};
+use crate::hint::{DeviceId, FileId, Hint, HinterId, Order, ReaderId, Segment, StreamId, Target};
+use crate::rules::Replacement;
 use crate::streams::stream::{Fit, Limits, Stream, Waiting};
 use crate::time::Nanos;
 
 /// Blocks in memory.
 pub(super) const SLOTS: usize = 12;
-/// Blocks that there are.
+/// Files, and blocks of each.
 pub(super) const FILES: u64 = 4;
 pub(super) const FILE_BLOCKS: u64 = 8;
-/// Devices, where there is more than one.
+/// Devices of a world with several.
 pub(super) const SEVERAL: u16 = 3;
 
-/// What estimators see.
+/// What estimators see of the rest, and may not change.
 pub(super) struct World {
     pub(super) blocks: BlockTable,
     costs: Costs,
@@ -72,28 +69,28 @@ impl World {
     }
 }
 
-/// Slots that an estimator should track after an event, or no more.
+/// Slots that an estimator starts and stops tracking by an event.
 #[derive(Default)]
 pub(super) struct Change {
     pub(super) came: Vec<SlotId>,
     pub(super) went: Vec<SlotId>,
 }
 
-/// What each estimator of the list says of itself for its test.
+/// An estimator of the list, with what the suite must know of it.
 pub(super) trait Tested: Estimator {
-    /// Whether what is tracked can be picked.
+    /// Whether tracked blocks can be picked.
     const PICKABLE: bool = true;
 
     /// Called once, before the first step.
     fn begin(&mut self) {}
 
-    /// Something happens that the estimator takes in: what, says `kind`; it is about `slot`.
+    /// Tells the estimator of an event about `slot`. `kind` is a random number that chooses the event.
     fn event(&mut self, scene: &mut Scene<'_>, slot: SlotId, kind: u8) -> Change;
 }
 
 /// An estimator under test.
 trait Fixture {
-    /// Whether what is tracked can be picked.
+    /// Whether tracked blocks can be picked.
     const PICKABLE: bool = true;
 
     /// Does something with the estimator.
@@ -103,7 +100,7 @@ trait Fixture {
         act: impl FnOnce(&mut dyn Estimator, &mut Scene<'_>) -> R,
     ) -> R;
 
-    /// Something happens that the estimator takes in: what, says `kind`; it is about `slot`.
+    /// Tells the estimator of an event about `slot`. `kind` is a random number that chooses the event.
     fn event(&mut self, world: &mut World, slot: SlotId, kind: u8) -> Change;
 }
 
@@ -125,17 +122,17 @@ impl<E: Tested> Fixture for E {
 
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    /// Of this kind.
+    /// An event about a slot, of this kind.
     Event(usize, u8),
-    /// With this floor, as a share of what all of them cost.
+    /// A slot is offered. The floor is this share of the highest value that a block can have.
     Offer(usize, f64),
     /// The least valuable goes, and is offered back.
     Pick,
     /// A slot gets another block.
     Leave(usize, u64),
-    /// A cost of this device is measured.
+    /// A cost of a device is measured, ns.
     Cost(u16, u64),
-    /// A block has come to lie on this device.
+    /// A block moves to this device.
     Move(usize, u16),
 }
 
@@ -152,7 +149,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-/// An estimator, what it sees, and what it is known to track.
+/// An estimator, its world, and the slots that it must be tracking.
 struct Suite<F> {
     world: World,
     fixture: F,
@@ -172,11 +169,12 @@ impl<F: Fixture> Suite<F> {
         self.with(|estimator, scene| estimator.declare(scene))
     }
 
-    /// Offers a block that may or may not be tracked. Returns whether it is now.
+    /// Offers a block, tracked or not. Returns whether it is tracked now.
     fn offer_and_note(&mut self, slot: SlotId, floor: f64) -> bool {
         let kept = self.offer(slot, floor);
         if kept {
-            self.tracked.insert(slot);
+            let is_new = self.tracked.insert(slot);
+            assert!(!is_new || self.with(|estimator, _| estimator.takes_over()), "{slot:?}");
             assert!(self.offer(slot, floor), "{slot:?} is worth more than {floor} only once");
         }
         kept
@@ -226,8 +224,8 @@ impl<F: Fixture> Suite<F> {
         self.check();
     }
 
-    /// `declare` values what `pick` returns; a picked block is no longer tracked, can be offered back,
-    /// and is then tracked if and only if that was accepted.
+    /// `declare` gives the value of the block that `pick` returns. A picked block is no longer tracked, and can be offered
+    /// back: it is tracked again if and only if the offer is accepted.
     fn pick(&mut self) {
         let declared = self.declare();
         let at_that_value: BTreeSet<SlotId> = match declared {
@@ -309,7 +307,7 @@ pub(super) fn check_listed<E: Tested>(
 
 const READER: ReaderId = ReaderId(1);
 const STREAM: StreamIndex = StreamIndex(0);
-/// How far ahead of its front a stream takes a read for its own, and behind it waits for one.
+/// Blocks ahead of its front within which a stream takes a read for its own.
 const WINDOW: u64 = 12;
 
 struct Hinted {
@@ -343,7 +341,7 @@ impl Hinted {
         Hinted { stream, now: Nanos::ZERO }
     }
 
-    /// The access at `position` is made, or not waited for any more.
+    /// The access at `position` is made, or given up.
     fn pass(&mut self, world: &mut World, slot: SlotId, position: u64, is_read: bool) -> Change {
         let mut went = Vec::new();
         let known = &world.blocks[slot];
@@ -409,7 +407,7 @@ fn any_rules() -> impl Strategy<Value = Rules> {
     rules(&[Replacement::Lru, Replacement::MinMax, Replacement::FurthestNextUse])
 }
 
-/// Under LRU a claim is not tracked: the queue has all blocks.
+/// Rules under which hints count. Under LRU no stream tracks a block.
 fn rules_of_hints() -> impl Strategy<Value = Rules> {
     rules(&[Replacement::MinMax, Replacement::FurthestNextUse])
 }
@@ -418,7 +416,7 @@ fn devices() -> impl Strategy<Value = u16> {
     prop_oneof![Just(1), Just(SEVERAL)]
 }
 
-/// The reader is within a hint without order, and another follows it.
+/// The reader is within a hint in any order, and another hint follows it.
 #[test]
 fn a_set_and_what_is_read_after_it() {
     for rules in [Rules::TIP2, Rules::FORETELL] {

@@ -1,10 +1,12 @@
-//! The hint estimator: what a stream's hints say of blocks in memory (TIP 1995, sections 4.6 and 5.1).
+//! The hint estimator: what a stream's hints say of blocks in memory (TIP 1995, sections 4.6 and 5.1). Each stream is one.
 //!
-//! The least valuable block is the one that is used last, of those that cost the same to fetch again; so
-//! each device has an ordered set of its own, and the least of their lasts is taken (section 4.9). Next
-//! uses are positions: nothing is sorted again when the cursor moves.
+//! Of the blocks that cost the same to fetch again, the least valuable is the one that is used last. The stream therefore keeps
+//! an ordered set for each device, and the least valuable of their last blocks is taken (section 4.9). Next uses are positions,
+//! so that no set is sorted again when the cursor moves.
 //!
-//! Cost: O(log n) to track, pick or forget; O(d) to declare, d being the devices of the stream.
+//! Cost: O(log n) to track, pick or forget; O(d) to declare, with d devices of the stream.
+//!
+//! Not here: the sets of tracked positions, which belong to the stream ([`crate::streams::stream`]).
 
 use super::{Estimator, Scene};
 use crate::blocks::{BlockTable, Claim, DeviceIndex, SlotId, StreamIndex};
@@ -103,14 +105,14 @@ impl Estimator for HintEstimator<'_> {
         let slot = match last.filter(|&slot| scene.blocks.is_claimed(slot, claim)) {
             Some(slot) => {
                 self.stream.last_tracked = None;
-                // Where the search would have brought what is needed to take the block out.
+                // The search that is saved would have loaded the block's home in the table.
                 scene.blocks.load_home(hash_block(scene.blocks[slot].block()));
                 debug_assert_eq!(self.stream.slot_at(scene.blocks, position), Some(slot));
                 Some(slot)
             }
             None => self.stream.slot_at(scene.blocks, position),
         };
-        let slot = slot.expect("what is tracked is in memory");
+        let slot = slot.expect("a tracked block is in memory");
         debug_assert_eq!(scene.blocks[slot].device(), device);
         self.stream.lets_go(scene.blocks[slot].block(), position);
         self.stream.untrack(scene.blocks, slot, position);
@@ -123,7 +125,7 @@ impl Estimator for HintEstimator<'_> {
             return self.value_of(scene, device, position) > floor;
         }
         if scene.blocks[slot].claim().is_some() {
-            return false; // Another stream has it.
+            return false; // Another stream claims it.
         }
         let Some(position) = self.stream.next_use(block) else { return false };
         let worth_it = self.value_of(scene, device, position) > floor;
@@ -141,7 +143,7 @@ impl Estimator for HintEstimator<'_> {
 
     fn moved(&mut self, scene: &Scene<'_>, slot: SlotId, before: DeviceIndex) {
         let known = &scene.blocks[slot];
-        // What is in flight is tracked as soon as it arrives.
+        // A block in flight is tracked from its arrival on.
         if let Some(position) = self.claim(scene.blocks, slot).filter(|_| !known.is_in_flight()) {
             self.stream.of_device(before).tracked.remove(position);
             self.stream.of_device(known.device()).tracked.insert(position);

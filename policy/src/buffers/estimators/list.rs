@@ -2,17 +2,14 @@
 //!
 //! The list is known when the policy is compiled, so that each call is direct and an event without a body costs nothing.
 //!
-//! Cost: one call of each estimator, whatever is asked.
+//! Cost: one call of each estimator for whatever is asked.
 
-#[cfg(test)]
-use super::FrequencyEstimator;
-use super::{Estimator, LruEstimator, OrphanEstimator, Scene, Setting};
-use crate::blocks::{BlockTable, DeviceIndex, SlotId};
+use super::*; // The modules that the list names.
 use crate::buffers::rates::Rates;
-use crate::hint::Block;
 
-/// Streams may hold prefetched blocks in buffers that a queue would have hits with. A prefetched block worth less than this
-/// part of such a hit leaves first: its stream has stopped reading. A stream in competition keeps its blocks.
+/// Prefetched blocks may hold buffers with which a queue would have more hits. A prefetched block worth less than such a hit,
+/// divided by this, leaves first: its stream has stopped reading. A stream that still reads keeps its blocks.
+/// Unit: ratio. Reason: judgement.
 const BEYOND_REACH_DIVISOR: f64 = 16.0;
 
 /// The estimator of the list with the least valuable block. Values are normalised.
@@ -46,8 +43,7 @@ macro_rules! define {
 
             /// The estimator whose block is worth least. `reach` is the number of buffers without prefetched blocks.
             ///
-            /// A block may be worth little only because streams hold prefetched blocks, which puts the hits that it could
-            /// have out of reach. The bound is higher than the value then.
+            /// The bound is higher than the value where prefetched blocks put hits of the estimator out of reach.
             #[inline]
             pub(crate) fn least(&mut self, scene: &Scene<'_>, rates: &Rates, reach: usize) -> Option<Least> {
                 let mut least: Option<(Listed, f64)> = None;
@@ -79,8 +75,8 @@ macro_rules! define {
                 }
             }
 
-            /// Offers a block to all but `picker`, until one values it above `floor`, normalised. An estimator is not offered
-            /// what it picked: by rounding it may value that above its own declaration.
+            /// Offers a block to all but `picker`, until one values it above `floor`, normalised. The picker is left out:
+            /// by rounding it could value the block above its own declaration.
             #[inline]
             pub(crate) fn offer(
                 &mut self,
@@ -91,8 +87,10 @@ macro_rules! define {
             ) -> bool {
                 $($(#[$cfg])* {
                     let estimator = &mut self.$name;
-                    let own = rates.own(estimator.share(), floor);
-                    if picker != Some(Listed::$name) && estimator.offer(scene, slot, own) {
+                    if picker != Some(Listed::$name)
+                        && (estimator.takes_over() || estimator.tracks(scene.blocks, slot))
+                        && estimator.offer(scene, slot, rates.own(estimator.share(), floor))
+                    {
                         return true;
                     }
                 })*

@@ -1,15 +1,16 @@
 //! The LRU estimator: what recency says of a block (TIP 1995, sections 4.3 and 5.2).
 //!
-//! A queue of blocks in the order of their last reads, continued by *ghosts*: places of blocks that have
-//! left, which tell what a larger cache would have hit. Hits are counted by the depth at which they
-//! occur; the value of a buffer is the slope of the hit ratio at the queue's present length, taken of its
-//! least concave majorant, so that a jump is seen from both sides (fig. 6). The buffer is the queue's, not
-//! that of one of its blocks: where devices differ, a hit saves what the blocks of the queue cost on
-//! average.
+//! It is a queue of blocks in the order of their last reads. *Ghosts* continue it: they are the places of blocks that have
+//! left, and show what a larger cache would have hit. Hits are counted by their depth. The value of a buffer is the slope of
+//! the hit ratio at the queue's present length ([`HitCurve`]), times the mean cost of fetching a block of the queue. All blocks
+//! of the queue have this value; the oldest is picked.
 //!
-//! There are two of them. One holds what was read without hints, as in the paper. The other holds what was
-//! read as hinted and is not hinted again: usually such blocks are worth nothing, and a scan of them
-//! must not push out the first queue; but if somebody comes back for them, its own hits say so.
+//! There are two such queues:
+//! * *recent* holds blocks that were read without hints, as in the paper;
+//! * *consumed* holds blocks that were read as hinted and are not hinted again. They are usually worth nothing, and a scan of
+//!   them must not push out the first queue. If programs do read them again, the queue's own hits show it.
+//!
+//! A block is in one of them at most. An unhinted read moves it from the consumed to the recent.
 
 use super::{Estimator, Scene, Setting};
 use crate::blocks::{BlockTable, DeviceIndex, Queue, SlotId, Stamp};
@@ -25,27 +26,29 @@ use crate::tables::hash::hash_block;
 pub(crate) struct LruEstimator {
     queue: Queue,
     stack: Stack,
-    /// Absent where nobody asks for values.
+    /// Absent where no policy asks for values.
     curve: Option<HitCurve>,
     /// Blocks of each device.
     of_device: Vec<usize>,
-    /// Blocks that are loaded and not picked yet, if nothing was read in between.
+    /// Picks until the next blocks are loaded.
     loaded_picks: usize,
     loads_picks: bool,
 }
 
-/// Blocks that are loaded at a time before they are picked; what is kept of fewer blocks than so many is near the
-/// processor anyway.
+/// Blocks that are loaded into the processor's caches at a time, before they are picked.
+/// Unit: blocks. Reason: measured (policy-speed).
 const LOADED_PICKS: usize = 16;
+/// Capacity from which blocks are loaded ahead. The tables of a smaller cache fit the processor's caches.
+/// Unit: blocks. Reason: measured (policy-speed).
 const LOADED_FROM_BLOCKS: usize = 1 << 14;
 
 impl LruEstimator {
-    /// Of blocks that were read without hints.
+    /// The queue of blocks that were read without hints.
     pub(crate) fn recent(setting: &Setting) -> Self {
         LruEstimator::of(Queue::Recent, setting)
     }
 
-    /// Of blocks that were read as hinted.
+    /// The queue of blocks that were read as hinted.
     pub(crate) fn consumed(setting: &Setting) -> Self {
         LruEstimator::of(Queue::Consumed, setting)
     }
@@ -65,7 +68,7 @@ impl LruEstimator {
         LruEstimator { queue, stack, curve, of_device: Vec::new(), loaded_picks: 0, loads_picks }
     }
 
-    /// An access that this queue might serve.
+    /// Counts an access that this queue might have served.
     #[inline]
     fn access(&mut self) {
         if let Some(curve) = &mut self.curve {
@@ -73,8 +76,8 @@ impl LruEstimator {
         }
     }
 
-    /// The access was to a block of this queue, in memory, whose place was this: it goes on top.
-    #[inline(always)] // On the way of every hit.
+    /// The access hit a block of this queue: counts the hit and puts the block on top.
+    #[inline(always)] // Every hit without hints passes here.
     fn hit_again(&mut self, scene: &mut Scene<'_>, slot: SlotId, stamp: Stamp) {
         if let Some(curve) = &mut self.curve {
             curve.hit(self.stack.segment_of(stamp));
@@ -82,8 +85,8 @@ impl LruEstimator {
         self.renew(scene, slot, stamp);
     }
 
-    /// A block of this queue was read, and this queue has not to do with it: it goes on top.
-    #[inline(always)] // On the way of every hit.
+    /// Puts a block of this queue on top without counting a hit.
+    #[inline(always)] // Every hit without hints passes here.
     fn renew(&mut self, scene: &mut Scene<'_>, slot: SlotId, stamp: Stamp) {
         if !self.stack.is_top(stamp) {
             let blocks = &mut *scene.blocks;
@@ -92,7 +95,7 @@ impl LruEstimator {
         }
     }
 
-    /// The access was to a block of this queue, in memory: takes it out.
+    /// The access hit a block of this queue: counts the hit and takes the block out.
     fn hit(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         let Some(stamp) = self.stamp(scene.blocks, slot) else { return };
         self.leaves(scene, slot);
@@ -102,7 +105,7 @@ impl LruEstimator {
         }
     }
 
-    /// The access was to a block that is not in this queue; it may have been once.
+    /// The access was to a block that is not in this queue. If its ghost is, counts the hit of a larger cache.
     fn find_ghost(&mut self, block: Block) {
         if let Some(curve) = &mut self.curve
             && let Some(found) = self.stack.take_ghost(block)
@@ -111,8 +114,7 @@ impl LruEstimator {
         }
     }
 
-    /// Puts a block on top, wherever in the queue it was before; it must not be in the other one, and
-    /// must have no named ghost here.
+    /// Puts a block on top. It must not be in the other queue, and must not have a named ghost here.
     #[inline]
     pub(crate) fn put(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         match scene.blocks[slot].queue() {
@@ -124,14 +126,14 @@ impl LruEstimator {
         blocks[slot].set_queue(Some((self.queue, stamp)));
     }
 
-    /// Forgets that the block was here before, if its ghost has a name.
+    /// Drops the block's ghost, if it has a name.
     pub(crate) fn forget_ghost(&mut self, block: Block) {
         if self.curve.is_some() {
             self.stack.take_ghost(block);
         }
     }
 
-    /// Takes a block out without a trace.
+    /// Takes a block out without leaving a ghost.
     pub(crate) fn take(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         if let Some(stamp) = self.stamp(scene.blocks, slot) {
             self.stack.remove(stamp);
@@ -147,7 +149,7 @@ impl LruEstimator {
         &mut self.of_device[index]
     }
 
-    #[inline(always)] // On the way of every miss.
+    #[inline(always)] // Every miss passes here.
     fn leaves(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         scene.blocks[slot].set_queue(None);
         *self.blocks_of(scene.blocks[slot].device()) -= 1;
@@ -163,14 +165,14 @@ impl LruEstimator {
         self.stack.residents()
     }
 
-    /// Buffers of the queue, if one of them would be worth less than `worth` whatever was prefetched, in ns for
-    /// each access of its own.
+    /// Buffers of the queue, if each is worth less than `worth` even if streams gave up their prefetched blocks; otherwise 0.
+    /// `worth` is in ns for each access of the queue's own.
     pub(crate) fn idle(&mut self, scene: &Scene<'_>, worth: f64) -> usize {
         let residents = self.stack.residents();
         if residents > 0 && self.value_beyond_reach(scene) < worth { residents } else { 0 }
     }
 
-    /// What a buffer of the queue is worth, and so each of its blocks.
+    /// The value of a buffer of the queue, and so of each of its blocks.
     fn value(&mut self, scene: &Scene<'_>) -> f64 {
         if scene.rules.replacement != Replacement::MinMax {
             return 0.0;
@@ -179,7 +181,7 @@ impl LruEstimator {
         if slope > 0.0 { slope * self.miss_ns(scene) } else { 0.0 }
     }
 
-    /// What fetching a block of the queue costs, on average.
+    /// The mean cost of fetching a block of the queue.
     fn miss_ns(&self, scene: &Scene<'_>) -> f64 {
         let costs = self.of_device.iter().enumerate().filter(|&(_, &blocks)| blocks > 0);
         let costs = costs.map(|(device, &blocks)| {
@@ -202,17 +204,16 @@ impl LruEstimator {
         hashes.for_each(|hash| self.stack.load_ghost(hash));
     }
 
-    /// Loads what is known of a block's place in the queue.
+    /// Loads the word that says whether a block's entry is live.
     pub(crate) fn load_entry(&self, stamp: Stamp) {
         self.stack.load_entry(stamp);
     }
 
-    /// Loads what is kept of the blocks that will be picked next. With a million blocks a victim would cost
-    /// twice as much without.
+    /// Loads the blocks that will be picked next. With a million blocks a victim would cost twice as much without.
     #[inline(never)]
     fn load_picks(&mut self, scene: &Scene<'_>) {
         self.loaded_picks = LOADED_PICKS;
-        // What the slots lead to, and the slots of those after them, which will have come by the next time.
+        // The table entries and ghosts of the next picks, and the slots of the picks after them.
         for (number, slot) in (0..).zip(self.stack.deepest(2 * LOADED_PICKS)) {
             if number < LOADED_PICKS {
                 let hash = hash_block(scene.blocks[slot].block());
@@ -225,8 +226,8 @@ impl LruEstimator {
         self.stack.load_deepest_ghosts(LOADED_PICKS);
     }
 
-    /// The block, whose place was this, goes; its ghost stays.
-    #[inline(always)] // On the way of every miss.
+    /// The block at `stamp` leaves the queue; its ghost stays.
+    #[inline(always)] // Every miss passes here.
     fn demote(&mut self, scene: &mut Scene<'_>, slot: SlotId, stamp: Stamp) {
         if self.curve.is_some() {
             self.stack.demote(stamp, scene.blocks[slot].block());
@@ -236,7 +237,7 @@ impl LruEstimator {
         self.leaves(scene, slot);
     }
 
-    #[inline(never)] // Seldom: the queue has picked what leaves.
+    #[inline(never)] // Rare: a block that leaves has usually been picked by its queue.
     fn demote_unpicked(&mut self, scene: &mut Scene<'_>, slot: SlotId, stamp: Stamp) {
         self.demote(scene, slot, stamp);
     }
@@ -260,7 +261,7 @@ impl Estimator for LruEstimator {
         (self.stack.residents() > 0).then(|| self.value(scene))
     }
 
-    #[inline(always)] // On the way of every miss.
+    #[inline(always)] // Every miss passes here.
     fn pick(&mut self, scene: &mut Scene<'_>) -> Option<SlotId> {
         let slot = self.stack.oldest()?;
         if self.loads_picks {
@@ -298,6 +299,11 @@ impl Estimator for LruEstimator {
         self.stamp(blocks, slot).is_some()
     }
 
+    #[inline]
+    fn takes_over(&self) -> bool {
+        false
+    }
+
     fn value_beyond_reach(&mut self, scene: &Scene<'_>) -> f64 {
         if scene.rules.replacement != Replacement::MinMax {
             return 0.0;
@@ -311,7 +317,7 @@ impl Estimator for LruEstimator {
         self.stack.memory_bytes()
     }
 
-    #[inline(always)] // On the way of every hit.
+    #[inline(always)] // Every hit without hints passes here.
     fn read(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         self.access();
         match scene.blocks[slot].queue() {
@@ -330,7 +336,7 @@ impl Estimator for LruEstimator {
         self.find_ghost(block);
     }
 
-    /// What was read as hinted goes on top of its queue. That is no access that the queue has served.
+    /// A consumed block goes on top of its queue. The queue has not served the access, so no hit is counted.
     #[inline]
     fn read_hinted(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         if self.queue == Queue::Consumed
@@ -368,7 +374,7 @@ mod tests {
                 }
                 1 => self.set_reach(usize::from(kind / 8)),
                 2 => self.missed(Block { index: FILE_BLOCKS, ..block }),
-                // What is read as hinted goes on top without having been an access to the queue.
+                // A hinted read puts a block on top and counts no access.
                 3 if !tracked || self.queue == Queue::Recent => {
                     self.forget_ghost(block);
                     self.put(scene, slot);
@@ -404,7 +410,7 @@ mod tests {
         check_listed(world, LruEstimator::recent, &steps);
     }
 
-    /// What a queue is worth after these reads of its blocks; they are hits, told of in either way.
+    /// The value of a queue after these hits, each told in one call or in two.
     fn worth_after(reads: &[usize], in_one: bool) -> f64 {
         let mut world = World::new(Rules::FORETELL, 1);
         let mut lru = LruEstimator::recent(&world.setting());

@@ -1,8 +1,8 @@
 //! Estimators: the reasons to keep a block in memory, and what each says the block is worth.
 //!
-//! Each estimator knows one reason: a block was used lately ([`lru`]), a stream of hints will read it ([`hint`]), it cannot leave
-//! yet ([`orphan`]). An estimator values only the blocks that it *tracks*, and finds only the least valuable of them. The
-//! arbiter (`buffers/arbiter.rs`) compares estimators and never looks at blocks (TIP 1995, section 5.1).
+//! Each estimator knows one reason: a block was used lately (`lru.rs`), a stream of hints will read it (`hint.rs`), it cannot
+//! leave yet (`orphan.rs`). An estimator values only the blocks that it *tracks*, and finds only the least valuable of them.
+//! The arbiter (`buffers/arbiter.rs`) compares estimators and never looks at blocks (TIP 1995, section 5.1).
 //!
 //! The *list* below names the estimators of which a policy has one each. [`Estimators`] asks them in turn and tells them of
 //! events. The hint estimator is not in the list: there is one for each stream, thousands of them may be open, and a heap ranks
@@ -17,11 +17,11 @@ macro_rules! listed_estimators {
     ($for_all:ident) => {
         $for_all! {
             // Hears of reads before `recent` does, which takes over what is read.
-            consumed: LruEstimator = LruEstimator::consumed;
-            recent: LruEstimator = LruEstimator::recent;
-            orphans: OrphanEstimator = OrphanEstimator::new;
+            consumed: lru::LruEstimator = lru::LruEstimator::consumed;
+            recent: lru::LruEstimator = lru::LruEstimator::recent;
+            orphans: orphan::OrphanEstimator = orphan::OrphanEstimator::new;
             #[cfg(test)]
-            frequency: FrequencyEstimator = FrequencyEstimator::new;
+            frequency: skeleton::FrequencyEstimator = skeleton::FrequencyEstimator::new;
         }
     };
 }
@@ -29,18 +29,14 @@ macro_rules! listed_estimators {
 #[cfg(test)]
 mod conformance;
 pub(crate) mod hint;
-pub(crate) mod list;
-pub(crate) mod lru;
-pub(crate) mod orphan;
+mod list;
+mod lru;
+mod orphan;
 #[cfg(test)]
 mod skeleton;
 
-pub(crate) use self::list::{Estimators, Listed};
+pub(crate) use self::list::{Estimators, Least, Listed};
 
-use self::lru::LruEstimator;
-use self::orphan::OrphanEstimator;
-#[cfg(test)]
-use self::skeleton::FrequencyEstimator;
 use crate::blocks::{BlockTable, DeviceIndex, SlotId};
 use crate::buffers::rates::UNHINTED;
 use crate::contract::Memory;
@@ -66,7 +62,7 @@ pub(crate) struct Setting {
 /// A reason to keep blocks; see the [module](self).
 ///
 /// The caller guarantees:
-/// * every slot that it names is in the table and in memory, not in flight (orphans excepted);
+/// * every slot that it names is in the table, and in memory but for orphans;
 /// * it calls [`forget`](Self::forget) before a slot leaves the table;
 /// * it asks for values again after a call of [`offer`](Self::offer), [`pick`](Self::pick), [`forget`](Self::forget) or
 ///   [`moved`](Self::moved), and after each event that the estimator takes in.
@@ -98,6 +94,12 @@ pub(crate) trait Estimator {
 
     /// Whether the block is tracked.
     fn tracks(&self, blocks: &BlockTable, slot: SlotId) -> bool;
+
+    /// Whether it may take over a block that it does not track. If not, it is offered the blocks that it tracks.
+    #[inline]
+    fn takes_over(&self) -> bool {
+        true
+    }
 
     /// The number under which [`Rates`](crate::buffers::rates::Rates) counts the estimator's own requests.
     #[inline]

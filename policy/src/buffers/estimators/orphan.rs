@@ -1,8 +1,7 @@
-//! The orphan estimator: blocks that nobody wants and that cannot be let go yet (TIP 1995, section 5.1).
+//! The orphan estimator: blocks without a use that cannot leave yet (TIP 1995, section 5.1).
 //!
-//! A block in flight is bound to its fetch: if its stream is cancelled on the way, the buffer comes free
-//! when the data arrives and not before. Orphans are never picked. When they can be let go, they are
-//! offered to the others like any block that was picked, and leave if nobody takes them.
+//! A block in flight is bound to its fetch. If its stream is cancelled meanwhile, the buffer becomes free when the data
+//! arrives. Orphans are never picked. When their data arrives, the other estimators are offered them like any picked block.
 
 use super::{Estimator, Scene, Setting};
 use crate::blocks::{BlockTable, DeviceIndex, SlotId};
@@ -19,15 +18,15 @@ impl OrphanEstimator {
         OrphanEstimator::default()
     }
 
-    /// Takes in a block that cannot be let go.
+    /// Tracks a block in flight that has lost its claim.
     pub(crate) fn adopt(&mut self, slot: SlotId) {
         self.slots.insert(slot);
     }
 
-    /// Hands over a block that can be let go now; whether it was one of these.
+    /// Stops tracking a block, and says whether it was tracked.
     #[inline]
     fn release(&mut self, slot: SlotId) -> bool {
-        // Mostly there is none.
+        // Most often there is no orphan.
         !self.slots.is_empty() && self.slots.remove(&slot)
     }
 }
@@ -41,9 +40,8 @@ impl Estimator for OrphanEstimator {
         None
     }
 
-    #[inline]
     fn offer(&mut self, _scene: &mut Scene<'_>, slot: SlotId, _floor: f64) -> bool {
-        !self.slots.is_empty() && self.slots.contains(&slot)
+        self.slots.contains(&slot)
     }
 
     #[inline]
@@ -53,8 +51,14 @@ impl Estimator for OrphanEstimator {
 
     fn moved(&mut self, _scene: &Scene<'_>, _slot: SlotId, _before: DeviceIndex) {}
 
+    #[inline]
     fn tracks(&self, _blocks: &BlockTable, slot: SlotId) -> bool {
-        self.slots.contains(&slot)
+        !self.slots.is_empty() && self.slots.contains(&slot)
+    }
+
+    #[inline]
+    fn takes_over(&self) -> bool {
+        false
     }
 
     #[inline]

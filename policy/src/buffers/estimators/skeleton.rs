@@ -1,19 +1,19 @@
 //! An estimator to copy: what the number of reads says of a block.
 //!
-//! It is no part of the policy: it is compiled and checked with the tests. It values each block by the
-//! share of all accesses that were to it, as if the future were like the past and had no order. A real
-//! one would forget (see `buffers/rates.rs`) and bound its memory; this one shows what every estimator has:
+//! It is compiled with the tests and is no part of the policy. It values each block by the share of all accesses that were to
+//! it. A real one would let old accesses decay (as `buffers/rates.rs` does) and bound its memory. It shows the five parts of
+//! every estimator:
 //!
-//! * **A. State of its own.** What it knows of blocks, tracked or not; and those tracked, in the order of
-//!   their values, so that the least is found without looking at the others. Devices have different
-//!   costs, which move, while the order of blocks *of one device* does not: one ordered set for each.
-//! * **B. A value in the currency**: ns of execution time for each buffer and access. Here: the chance
-//!   that an access is to this block, times what that access would take longer without it.
+//! * **A. State of its own.** What it knows of blocks, tracked or not, and the tracked ones in the order of their values. Costs
+//!   differ between devices and change, while the order of blocks *of one device* stays: one ordered set for each device finds
+//!   the least valuable block quickly.
+//! * **B. A value in the currency**: ns of execution time for each buffer and access. Here, the chance that an access is to the
+//!   block, times the time that its absence would add.
 //! * **C. Events** from which it learns: methods of the trait.
 //! * **D. The duties** of [`Estimator`].
-//! * **E. Its test**: what the suite cannot know of it.
+//! * **E. Its test**: the events of its own that the suite cannot know.
 //!
-//! Cost: O(log n) an event; O(d) to declare, d being devices.
+//! Cost: O(log n) an event; O(d) to declare, with d devices.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ use crate::tables::hash::Mix;
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct FrequencyEstimator {
-    /// Whether it takes in events. Off, it tracks nothing, and the tests of the policy are those of the policy without it.
+    /// Whether it takes in events. Unless a test switches it on, it tracks nothing and the policy decides as without it.
     pub(crate) learns: bool,
     accesses: u64,
     /// Reads of each block, whether it is tracked or not.
@@ -66,7 +66,7 @@ impl FrequencyEstimator {
         self.tracked[device].insert(entry);
     }
 
-    /// The least valuable block: of the first of each device, the one that is worth least.
+    /// The least valuable of the first blocks of all devices.
     fn least(&self, scene: &Scene<'_>) -> Option<(f64, SlotId)> {
         let firsts = self.tracked.iter().enumerate().filter_map(|(device, tracked)| {
             let &(reads, slot) = tracked.first()?;
@@ -88,7 +88,7 @@ impl Estimator for FrequencyEstimator {
         Some(slot)
     }
 
-    /// Track it or lose it: whoever says yes has a reason of its own, and tracks the block.
+    /// Track it or lose it: an estimator that says yes tracks the block from then on.
     fn offer(&mut self, scene: &mut Scene<'_>, slot: SlotId, floor: f64) -> bool {
         let reads = self.reads_of(scene.blocks, slot);
         let device = scene.blocks[slot].device();
@@ -124,7 +124,7 @@ impl Estimator for FrequencyEstimator {
         self.reads.allocation_size() + tracked * size_of::<(u64, SlotId)>()
     }
 
-    /// C: from now on it is tracked.
+    /// C: a block that is read is tracked from then on.
     fn read(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         if self.learns {
             self.forget(scene, slot);

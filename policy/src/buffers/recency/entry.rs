@@ -1,17 +1,22 @@
-//! The words of the log: a resident's slot, the number of a named ghost, or a ghost without a name.
+//! An entry of the log, in 32 bits: a resident's slot, the number of a named ghost, or a ghost without a name.
 
 use crate::blocks::SlotId;
 
-/// Marks an entry as the number of a named ghost; all ones are one without a name.
+/// Marks a ghost. The other bits are its number, if it has a name.
+/// Unit: bits. Reason: layout.
 pub(super) const GHOST: u32 = 1 << 31;
+/// A ghost without a name.
+/// Unit: bits. Reason: layout.
 pub(super) const UNNAMED: u32 = u32::MAX;
-/// Numbers of named ghosts are below. They go up to five times as many as ever were named at once: one in eight, of the largest stacks.
+/// Numbers of named ghosts lie below. They reach five times the most ghosts that were named at once, which is an eighth of the
+/// entries in the largest stacks.
+/// Unit: entries. Reason: layout.
 pub(super) const NUMBER_MAX: u32 = UNNAMED & !GHOST;
 
 /// What an entry of the log is.
 pub(super) enum Entry {
     Resident(SlotId),
-    /// A named one.
+    /// The number of a ghost with a name.
     Ghost(u32),
     Unnamed,
 }

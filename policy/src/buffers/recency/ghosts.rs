@@ -1,17 +1,17 @@
-//! The headers of blocks whose data has gone.
+//! The table of named ghosts: headers of blocks that have left memory.
 //!
-//! A ghost is 32 bits of its block's hash and the place of its entry in the log, found by block or by number. The number is
-//! what the log's entry holds, and says where in the table the ghost lies: who drops the oldest one, as nearly every
-//! ghost ends, searches for nothing. The table is of [lines](crate::tables::walk); of each it is counted how many ghosts lie in
-//! another because it was full, and where none does, a search ends.
+//! A ghost is 32 bits of its block's hash and the place of its entry in the log. It is found by block or by number. The number
+//! is in the log's entry and says where in the table the ghost lies, so that dropping the oldest ghost, as most end, needs no
+//! search. The table consists of [lines](crate::tables::walk). Each line counts the ghosts that lie in another line because it
+//! was full; a search ends where this count is 0.
 //!
-//! Of two blocks with the same 32 bits one may take the other's ghost, so that a hit is counted for the wrong one, and one ghost
-//! stays that nobody takes, until it is the oldest: with a million ghosts one search in 4,000 is mistaken, and what hangs on it
-//! is one count in a statistic.
+//! Of two blocks with the same 32 bits, one may take the other's ghost. A hit is then counted for the wrong one, and the other
+//! ghost stays until it is the oldest. With a million ghosts this happens in one search of 4,000, and changes one count of a
+//! statistic.
 //!
-//! Memory: 8 bytes for each of 5/2 to 5 times the most ghosts that there were at once, and 4 for each eight of those: 21 to 42
-//! bytes a ghost. A ghost's share of the log, like a resident's, is another 4 to 10. Growth goes through the whole table,
-//! and through the ghosts' entries in the log.
+//! Memory: 8 bytes for each of 5/2 to 5 times the most ghosts at once, and 4 for each eight of those: 21 to 42 bytes a ghost.
+//! A ghost's share of the log, like a resident's, is another 4 to 10. Growth passes through the whole table and the ghosts'
+//! entries in the log.
 
 use super::entry::NUMBER_MAX;
 use crate::blocks::Stamp;
@@ -19,17 +19,19 @@ use crate::tables::line::load_line;
 use crate::tables::walk::{LINE, Walks, first, places, tag_of};
 
 /// The tag of a place without a ghost.
+/// Unit: bits. Reason: layout.
 const NONE: u32 = 0;
 
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 struct Line {
     tags: [u32; LINE],
-    /// Where their entries lie.
+    /// Where the ghosts' entries lie in the log.
     stamps: [u32; LINE],
 }
 
 impl Line {
+    /// A line without ghosts. Unit: bits. Reason: layout.
     const NEW: Line = Line { tags: [NONE; LINE], stamps: [0; LINE] };
 
     #[inline]
@@ -42,14 +44,14 @@ impl Line {
 #[derive(Debug)]
 pub(super) struct Ghosts {
     lines: Vec<Line>,
-    /// For each line, the ghosts that lie in another because it was full.
+    /// For each line, the ghosts that lie in another line because it was full.
     passed: Vec<u32>,
     walks: Walks,
     len: usize,
     most: usize,
 }
 
-/// What is kept of a hash.
+/// The part of a hash that is kept.
 #[inline]
 fn tag(hash: u64) -> u32 {
     tag_of(hash).max(NONE + 1)
@@ -59,14 +61,14 @@ fn number_of(line: usize, place: usize) -> u32 {
     (line * LINE + place) as u32
 }
 
-/// Its line, and its place there.
+/// The line of a number, and the place there.
 #[inline]
 fn place_of(number: u32) -> (usize, usize) {
     (number as usize / LINE, number as usize % LINE)
 }
 
 impl Ghosts {
-    /// None yet, and at most `most`.
+    /// An empty table for at most `most` ghosts.
     pub(super) fn new(most: usize) -> Self {
         let (lines, passed) = (Vec::new(), Vec::new());
         Ghosts { lines, passed, walks: Walks::default(), len: 0, most }
@@ -80,8 +82,8 @@ impl Ghosts {
         self.len
     }
 
-    /// Adds the ghost of a block with this hash, and returns its number. Others may have another one then:
-    /// `renumbered` is told which, each by where its entry lies.
+    /// Adds the ghost of a block with this hash, and returns its number. Growth changes the numbers of others: `renumbered` is
+    /// told the place of each one's entry and its new number.
     #[inline]
     pub(super) fn insert(
         &mut self,
@@ -96,7 +98,7 @@ impl Ghosts {
         self.put(tag(hash), stamp)
     }
 
-    /// Removes the ghost of the block with this hash and says where its entry lies.
+    /// Removes the ghost of the block with this hash, and returns where its entry lies.
     pub(super) fn take(&mut self, hash: u64) -> Option<Stamp> {
         let number = self.find(tag(hash))?;
         let (line, place) = place_of(number);
@@ -131,14 +133,14 @@ impl Ghosts {
         load_line(&self.lines[place_of(number).0]);
     }
 
-    /// Notes that the entry of this number has moved.
+    /// The entry of the ghost with this number has moved.
     #[inline]
     pub(super) fn moved(&mut self, number: u32, stamp: Stamp) {
         let (line, place) = place_of(number);
         self.lines[line].stamps[place] = stamp.0;
     }
 
-    /// Where the entry of this number lies, if it is the ghost of the block with this hash.
+    /// Where the entry of the ghost with this number lies, if the ghost has this hash.
     #[cfg(test)]
     pub(super) fn stamp_of(&self, number: u32, hash: u64) -> Option<Stamp> {
         let (line, place) = place_of(number);
@@ -202,7 +204,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Few different homes, so that lines are full and walks cross; each ghost is told apart from all others.
+        /// Hashes with few homes, so that lines are full and walks cross. All tags differ.
         #[test]
         fn they_are_those_of_a_map(
             most in 1usize..200,
@@ -210,7 +212,7 @@ mod tests {
             changes in prop::collection::vec((0..4, any::<u32>()), 1..600),
         ) {
             let mut ghosts = Ghosts::new(most);
-            // By hash, where their entries lie; and the numbers that are in those.
+            // The place of each ghost's entry by hash, and the number in each entry by place.
             let mut model: BTreeMap<u64, Stamp> = BTreeMap::new();
             let mut numbers: BTreeMap<u32, u32> = BTreeMap::new();
             let hash_of = |drawn: u64| {

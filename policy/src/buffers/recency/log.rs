@@ -1,13 +1,11 @@
 //! The ring that holds the stack's entries, oldest first, and which of them are live.
 //!
-//! Positions count every entry ever appended and never repeat. The entry at position `p` lies in the
-//! ring at `p` modulo its length, and bit `p` of a bitmap laid out alike says whether it is live. A
-//! removal therefore touches one bit and not the entry: the bits of a million entries fit a
-//! second-level cache where the entries themselves do not, and 64 dead entries are skipped at once.
+//! Positions count every entry ever appended and never repeat. The entry at position `p` lies in the ring at `p` modulo the
+//! ring's length. A bitmap of the same layout says which entries are live. A removal touches one bit instead of the entry: the
+//! bits of a million entries fit a second-level cache, and 64 dead entries are skipped at once.
 //!
-//! Invariants: bits outside `front..end` are clear, and no two positions between them share a word
-//! of the bitmap (the ring is kept 64 entries longer than what it holds), so that a word can be
-//! searched without asking which turn of the ring it belongs to.
+//! Invariants: bits outside `front..end` are clear. Positions of two turns of the ring never share a word of the bitmap, since
+//! the ring is 64 entries longer than its contents. A word can therefore be searched without asking for its turn.
 
 use crate::tables::line::load_line;
 
@@ -15,12 +13,13 @@ use crate::tables::line::load_line;
 pub(super) type Position = u64;
 
 /// Entries of a word of the bitmap.
+/// Unit: entries. Reason: layout.
 const WORD: u64 = u64::BITS as u64;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Log {
-    /// Contents by position modulo length; the length is a power of two, at least two words.
+    /// By position modulo length. The length is a power of two, at least two words of the bitmap.
     entries: Vec<u32>,
     /// One bit for each of `entries`.
     live: Vec<u64>,
@@ -72,13 +71,13 @@ impl Log {
         self.front + Position::from(low.wrapping_sub(self.front as u32))
     }
 
-    /// What lies at `position`, which is live.
+    /// The entry at `position`, which is live.
     #[inline]
     pub(super) fn get(&self, position: Position) -> u32 {
         self.entries[self.slot(position)]
     }
 
-    /// Replaces what lies at `position`, which is live.
+    /// Replaces the entry at `position`, which is live.
     #[inline]
     pub(super) fn set(&mut self, position: Position, entry: u32) {
         let slot = self.slot(position);
@@ -97,8 +96,8 @@ impl Log {
         load_line(&self.live[self.word_index(position)]);
     }
 
-    /// Appends an entry and says where. A full ring doubles, at the cost of copying it.
-    #[inline(always)] // On the way of every hit.
+    /// Appends an entry and returns its position. A full ring is copied to one of twice the length.
+    #[inline(always)] // Every hit without hints passes here.
     pub(super) fn push(&mut self, entry: u32) -> Position {
         if self.room() == 0 {
             self.grow();
@@ -110,7 +109,7 @@ impl Log {
     }
 
     /// Marks the entry at `position` dead, and says whether it was live.
-    #[inline(always)] // On the way of every hit.
+    #[inline(always)] // Every hit without hints passes here.
     pub(super) fn kill(&mut self, position: Position) -> bool {
         let (word, bit) = (self.word_index(position), 1 << (position % WORD));
         let was_live = position < self.end && self.live[word] & bit != 0;
@@ -118,7 +117,7 @@ impl Log {
         was_live
     }
 
-    /// Puts `entry` in the place of the dead one at `position`.
+    /// Replaces the dead entry at `position` with a live one.
     #[inline]
     pub(super) fn revive(&mut self, position: Position, entry: u32) {
         self.set(position, entry);
@@ -145,7 +144,7 @@ impl Log {
         None
     }
 
-    /// The position above the first `count` live entries at `from` or above; there are as many.
+    /// The position above the first `count` live entries at `from` or above. At least so many must be there.
     pub(super) fn above(&self, from: Position, count: usize) -> Position {
         let (mut position, mut left) = (from.max(self.front), count as u32);
         while left > 0 {
@@ -166,7 +165,7 @@ impl Log {
         position
     }
 
-    /// The position of the last of the first `count` live entries below `before`; there are as many.
+    /// The position of the `count`th live entry below `before`. At least so many must be there.
     pub(super) fn below(&self, before: Position, count: usize) -> Position {
         let (mut before, mut left) = (before, count as u32);
         while left > 0 {
@@ -188,8 +187,8 @@ impl Log {
         before
     }
 
-    /// The newest live entry below `before` of those that share a word with its predecessor; failing
-    /// that, where this word starts. `before` lies above the front.
+    /// The newest live entry below `before` in the word of the bitmap that holds the position just below; if there is none,
+    /// where this word starts. `before` lies above the front.
     #[inline]
     pub(super) fn previous_live_in_word(&self, before: Position) -> Result<Position, Position> {
         let last = before - 1;
@@ -200,7 +199,7 @@ impl Log {
         }
     }
 
-    /// Moves the front over dead entries, up to the end of one word of the bitmap.
+    /// Moves the front over dead entries, to the end of one word of the bitmap at most.
     #[inline]
     pub(super) fn trim(&mut self) {
         if self.front == self.end {

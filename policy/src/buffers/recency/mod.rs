@@ -1,52 +1,51 @@
-//! An LRU stack of residents and ghosts, exact but for ghosts of large ones, and for segments of those of 1,024 entries
-//! and more, which are right to within a quarter.
+//! An LRU stack of residents and ghosts.
 //!
-//! The LRU estimator (TIP 1995, section 5.2) wants three things of its queue: which resident block
-//! was used longest ago; what would have been a hit with more buffers, for which the places of
-//! evicted blocks, with their headers, stay in the queue as *ghosts*; and at which depth each hit lies, to within a
-//! *segment* (figure 9). Depth 1 is the newest entry; ghosts count like residents.
+//! The LRU estimator (TIP 1995, section 5.2) asks three things of it:
+//! * which resident block was used longest ago;
+//! * which accesses would have been hits with more buffers. For these, the places of evicted blocks stay in the stack as
+//!   *ghosts*;
+//! * the depth of each hit, to within a *segment* (figure 9). Depth 1 is the newest entry; ghosts count like residents.
 //!
-//! How it works: the stack is a [log](log::Log). A block that is used leaves a dead entry where it
-//! was and gets a new one at the end. A linked list would touch two neighbours more, each a cache
-//! miss. A resident's place is its [`Stamp`], which the caller keeps with the block; a ghost's is kept
-//! in [`ghosts`].
+//! It is exact with two exceptions: large stacks name only some of their ghosts (see below), and the segments of stacks of
+//! 1,024 entries and more are right to within a quarter ([`segments`]).
 //!
-//! Dead entries are squeezed out while the stack is in use, a few dozen with every eighth push:
+//! The stack is a [log](log::Log). A block that is used leaves a dead entry where it was and gets a new one at the end. A
+//! linked list would touch two more neighbours, each a cache miss. A resident's place is its [`Stamp`], which the caller keeps
+//! with the block; a ghost's is kept in [`ghosts`].
 //!
-//! * A. The log is [long](Stack::is_long) compared with what lives in it: a compaction starts at the
-//!   newest entry and works downwards. It moves every live entry up to the one before, so that the
-//!   dead ones gather in one gap, which grows and travels towards the front:
+//! Dead entries are removed while the stack is in use, a few dozen with every eighth push:
+//!
+//! * A. The log is [long](Stack::is_long) for its live entries: a compaction starts at the newest entry and works downwards. It
+//!   moves every live entry up to the one before. The dead ones gather in one gap, which grows and moves towards the front:
 //!
 //!   ```text
 //!   front        read      gap_end          where it began        end
 //!     │ old, mixed │ all dead │ all live, then used again │ pushed since │
 //!   ```
 //!
-//! * B. The gap has reached the front: the front moves to its end, and the compaction is over.
+//! * B. The gap has reached the front: the front moves to the gap's end, and the compaction is over.
 //!
-//! The log is a valid stack at every moment between. Its length stays below 2.6 times the live
-//! entries and some hundreds, for as long as their number does not fall; after a fall the excess is
-//! worked off, some 200 entries a push. In a stack without ghosts, where it costs less, the log is as long as its ring,
-//! which has room for 3.3 to 6.6 times the live entries, and a compaction starts when that is nearly full.
+//! The log is a valid stack at all times. Its length stays below 2.6 times the live entries and some hundreds while their
+//! number does not fall. After a fall the excess is removed at some 200 entries a push. In a stack without ghosts the log is as
+//! long as its ring, which has room for 3.3 to 6.6 times the live entries, and a compaction starts when the ring is nearly
+//! full.
 //!
-//! Memory: 4 bytes and a bit for each entry of the ring, of which there are a power of two: 11 to 21 bytes for each live
-//! one, 14 to 27 without ghosts, and half as much again while the ring grows.
+//! Memory: 4 bytes and a bit for each entry of the ring, whose length is a power of two: 11 to 21 bytes for each live entry,
+//! 14 to 27 without ghosts, and half as much again while the ring grows.
 //!
-//! In a large stack one ghost in two, four or eight is *named*: it has a header to be found by. The others hold their
-//! places, so that depths are what they would be, and leave with a named one near them, whose hit stands for
-//! theirs. Which blocks have named ghosts their hashes say (Waldspurger et al., "Efficient MRC construction
-//! with SHARDS", FAST 2015). A header is two cache misses in its life, and 21 to 42 bytes, which
-//! such a stack has no need to pay for each of a hundred thousand ghosts.
+//! In a large stack one ghost in two, four or eight is *named*: it has a header by which it is found. The others hold their
+//! places, so that depths stay right. They leave together with a named one near them, whose hit stands for theirs. The hash of
+//! a block says whether its ghost is named (Waldspurger et al., "Efficient MRC construction with SHARDS", FAST 2015). A header
+//! costs two cache misses in its life and 21 to 42 bytes; a sample of a hundred thousand ghosts is enough for the hit ratio.
 //!
-//! Invariants: residents and ghosts together are at most `limit` unless the residents alone are more;
-//! a block is a resident or a named ghost or neither. A stamp that is not of a live resident is a broken
-//! invariant and panics where that is noticed.
+//! Invariants: residents and ghosts together are at most `limit`, unless the residents alone are more. A block is a resident,
+//! or a named ghost, or neither. A stamp of no live resident panics where it is noticed.
 //!
-//! Not here: which blocks there are and what they are worth (the caller), and what follows from the
-//! hits in each segment ([`curve`](crate::buffers::hit_curve)).
+//! Not here: which blocks there are and their values (the caller), and the hit ratio
+//! ([`hit_curve`](crate::buffers::hit_curve)).
 //!
-//! We differ from the paper in that segments are ranges of the log instead of tags of buffers, and
-//! that the first of them is divided further.
+//! We differ from the paper: segments are ranges of the log instead of tags of buffers, and the first of them is divided
+//! further.
 
 mod entry;
 mod ghosts;
@@ -63,31 +62,40 @@ use crate::blocks::{SlotId, Stamp};
 use crate::hint::Block;
 use crate::tables::hash::hash_block;
 
-/// Most entries a stack keeps ghosts for: stamps and numbers have 32 bits, the log's length and one
-/// bit of an entry included.
+/// Most entries for which a stack keeps ghosts. The positions in a log of so many entries can be told apart by 32 bits.
+/// Unit: entries. Reason: layout.
 const LIMIT_MAX: usize = 1 << 30;
 /// Pushes from one turn of the compaction to the next: a power of two.
+/// Unit: pushes. Reason: judgement.
 const TURN_PUSHES: u64 = 8;
-/// Live entries a compaction moves, or words of dead ones it skips, in each turn. A pass over `n`
-/// live entries then takes about `n / 4` pushes.
+/// Live entries that a compaction moves, or words of dead ones that it skips, in each turn. A pass over `n` live entries takes
+/// about `n / 4` pushes.
+/// Unit: entries. Reason: judgement.
 const COMPACTED_PER_TURN: usize = 32;
-/// A log of more than so many quarters of what lives in it is long. Where there are no ghosts to take memory it may be
-/// longer, and may fill its ring: where blocks come and go, most leave, or are read again, before they would have to be
-/// moved. A compaction is over before half as many as live have been pushed.
+/// A log is long when it exceeds its live entries by this factor, in quarters.
+/// Unit: quarters. Reason: judgement.
 const LONG_QUARTERS: usize = 9;
+/// The same without ghosts, where memory allows more and the log may fill its ring. Most blocks then leave, or are read again,
+/// before a compaction would move them. A compaction ends before half as many entries as live are pushed.
+/// Unit: quarters. Reason: judgement.
 const LONG_QUARTERS_PLAIN: usize = 12;
 /// Dead entries that are never worth a compaction.
+/// Unit: entries. Reason: judgement.
 const SLACK: usize = 128;
-/// Of ghosts one in so many has a name, a power of two; fewer do not where that would leave less than so many of a full
-/// stack.
+/// In the largest stacks one ghost in so many has a name: a power of two.
+/// Unit: ghosts. Reason: judgement.
 const NAMED_ONE_IN: u64 = 8;
+/// Named ghosts that a full stack has at least, if it has so many entries. A smaller stack names a larger part.
+/// Unit: ghosts. Reason: judgement.
 const NAMED_MIN: usize = 1 << 14;
-/// Entries that are searched for the ghosts that a named one stands for: four times as many; and how many are looked for
-/// at most, if they were not found the times before.
+/// Entries that are searched for the unnamed ghosts that a named one stands for.
+/// Unit: entries. Reason: bound.
 const UNNAMED_TRIED_MAX: usize = 4 * NAMED_ONE_IN as usize;
+/// Unnamed ghosts that are searched for at a time, with those that earlier searches did not find.
+/// Unit: ghosts. Reason: bound.
 const OWED_MAX: u64 = 3 * NAMED_ONE_IN;
 
-/// A ghost that was found: the segment that it lay in, and how many it stands for.
+/// A ghost that was found: its segment, and the number of ghosts that it stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) segment: usize,
@@ -105,12 +113,13 @@ struct Compaction {
 #[derive(Debug)]
 pub(crate) struct Stack {
     log: Log,
-    /// Those with names, and how many have none.
+    /// The ghosts with names.
     ghosts: Ghosts,
+    /// The number of ghosts without a name.
     unnamed: usize,
-    /// Of so many ghosts one has a name, a power of two.
+    /// One ghost in so many has a name: a power of two.
     named_one_in: u64,
-    /// Ghosts without names that should have left with those found.
+    /// Unnamed ghosts that should have left with named ones and were not found.
     owed: u64,
     segments: Segments,
     compaction: Option<Compaction>,
@@ -136,7 +145,7 @@ impl Stack {
         Stack::starting_at(limit, boundaries, (0, named_one_in))
     }
 
-    /// [`Stack::new`], with the first entry at `start`, and one ghost named of so many.
+    /// [`Stack::new`], with the first entry at `start`, and a name for one ghost in `named_one_in`.
     fn starting_at(limit: usize, boundaries: bool, (start, named_one_in): (Position, u64)) -> Self {
         let limit = limit.clamp(1, LIMIT_MAX);
         Stack {
@@ -165,7 +174,7 @@ impl Stack {
         self.log.memory_bytes() + self.ghosts.memory_bytes()
     }
 
-    /// Whether there is a ghost that can be found.
+    /// Whether there is a ghost with a name.
     pub(crate) fn has_named_ghosts(&self) -> bool {
         self.ghosts.len() > 0
     }
@@ -185,8 +194,7 @@ impl Stack {
     /// Whether the ghost of the block with this hash has a name.
     #[inline]
     fn is_named(&self, hash: u64) -> bool {
-        // The lowest bits of the upper half tell neighbours apart: at most one in four of them has a name, so that a
-        // few blocks that lie together have one more surely.
+        // The lowest bits of the upper half differ between neighbours. They spread the names over blocks that lie together.
         hash.wrapping_add(hash >> 32) & (self.named_one_in - 1) == 0
     }
 
@@ -202,11 +210,11 @@ impl Stack {
         stamp.0.wrapping_add(1) == self.log.end() as u32
     }
 
-    /// Puts a resident on top, whose block has no named ghost (see [`take_ghost`](Stack::take_ghost)), and
-    /// drops the oldest ghost if that makes one too many.
+    /// Puts a resident on top, and drops the oldest ghost if that is one entry too many. Its block must have no named ghost
+    /// (see [`take_ghost`](Stack::take_ghost)).
     ///
-    /// `moved` is told the new stamps of other residents; the caller stores them. There are at most
-    /// 32, and none at seven pushes of eight.
+    /// `moved` is told the new stamps of other residents, which the caller stores. At most 32 move, and none at seven pushes
+    /// of eight.
     #[inline]
     pub(crate) fn push(&mut self, slot: SlotId, moved: impl FnMut(SlotId, Stamp)) -> Stamp {
         debug_assert!(slot.0 < GHOST, "slots are numbered below 2^31");
@@ -220,9 +228,8 @@ impl Stack {
         Stamp(position as u32)
     }
 
-    /// Puts a resident on top that has been in the stack before: [`remove`](Stack::remove) and
-    /// [`push`](Stack::push).
-    #[inline(always)] // On the way of every hit.
+    /// Moves a resident to the top: [`remove`](Stack::remove) and [`push`](Stack::push).
+    #[inline(always)] // Every hit without hints passes here.
     pub(crate) fn renew(
         &mut self,
         slot: SlotId,
@@ -237,15 +244,14 @@ impl Stack {
         Stamp(self.log.push(slot.0) as u32)
     }
 
-    /// Removes a resident without a trace.
+    /// Removes a resident without leaving a ghost.
     #[inline]
     pub(crate) fn remove(&mut self, stamp: Stamp) {
         self.residents -= 1;
         self.end_resident(stamp);
     }
 
-    /// Removes a resident and says in which segment it lay: what a hit does before the block's
-    /// [`push`](Stack::push).
+    /// Removes a resident and returns its segment: a hit does this before it [pushes](Stack::push) the block.
     #[inline]
     pub(crate) fn take(&mut self, stamp: Stamp) -> usize {
         let segment = self.segment_of(stamp);
@@ -253,8 +259,7 @@ impl Stack {
         segment
     }
 
-    /// The data of a resident goes; it stays in place as a ghost, named or not. In a plain LRU
-    /// queue it is removed.
+    /// Turns a resident into a ghost, named or not, in its place. In a stack without ghosts it is removed.
     pub(crate) fn demote(&mut self, stamp: Stamp, block: Block) {
         if !self.keeps_ghosts {
             return self.remove(stamp);
@@ -278,7 +283,7 @@ impl Stack {
         self.drop_ghosts(0);
     }
 
-    /// Removes the ghost of `block`, if it has one with a name, and others that have none for which it stands.
+    /// Removes the named ghost of `block`, if it has one, and the unnamed ones for which it stands.
     pub(crate) fn take_ghost(&mut self, block: Block) -> Option<Found> {
         let hash = hash_block(block);
         if self.ghosts.len() == 0 || !self.is_named(hash) {
@@ -293,8 +298,7 @@ impl Stack {
         Some(Found { segment, ghosts: self.named_one_in })
     }
 
-    /// Removes the ghosts without names that the one at `position` stood for: those above it. What is not found is for
-    /// the next time.
+    /// Removes the unnamed ghosts for which the one at `position` stood, searching above it. Those not found stay owed.
     fn lose_unnamed(&mut self, mut position: Position) {
         for _ in 0..UNNAMED_TRIED_MAX {
             if self.owed == 0 || self.unnamed == 0 {
@@ -310,19 +314,19 @@ impl Stack {
         }
     }
 
-    /// The entry at `position` is no more.
+    /// Removes the entry of a ghost.
     #[inline]
     fn lose(&mut self, position: Position) {
         self.segments.removed(position);
         self.log.kill(position);
     }
 
-    /// That of a resident is no more.
+    /// Removes the entry of a resident.
     #[inline(always)]
     fn end_resident(&mut self, stamp: Stamp) {
         let position = self.log.position(stamp.0);
         let was_live = self.log.kill(position);
-        assert!(was_live, "{stamp:?} is of no live entry");
+        assert!(was_live, "{stamp:?} has no live entry");
         debug_assert!(matches!(Entry::decode(self.log.get(position)), Entry::Resident(_)));
         self.segments.removed(position);
     }
@@ -334,8 +338,7 @@ impl Stack {
         self.segments.find(self.resident_at(stamp))
     }
 
-    /// The deepest resident. Amortised O(1): what lies below was passed once and for all, since
-    /// entries move up only and new ones are on top.
+    /// The deepest resident. Amortised O(1): entries only move up and new ones are on top, so that the search never goes back.
     pub(crate) fn oldest(&mut self) -> Option<SlotId> {
         while self.residents > 0 {
             let position = self.log.next_live(self.oldest_resident).expect("residents are live");
@@ -348,7 +351,7 @@ impl Stack {
         None
     }
 
-    /// The deepest residents, deepest first: of the `most` entries from there on, those that are no ghosts.
+    /// The residents among the `most` entries from the deepest resident up, deepest first.
     pub(crate) fn deepest(&self, most: usize) -> impl Iterator<Item = SlotId> {
         self.entries_from(self.oldest_resident).take(most).filter_map(|entry| match entry {
             Entry::Resident(slot) => Some(slot),
@@ -364,13 +367,13 @@ impl Stack {
         }
     }
 
-    /// Loads what says that a resident's entry is live.
+    /// Loads the word that says whether a resident's entry is live.
     #[inline]
     pub(crate) fn load_entry(&self, stamp: Stamp) {
         self.log.load(self.log.position(stamp.0));
     }
 
-    /// Loads what is kept of the ghosts that will be the next to be dropped, among so many entries.
+    /// Loads the headers of the ghosts that are dropped next, among so many entries.
     pub(crate) fn load_deepest_ghosts(&self, entries: usize) {
         if self.ghosts.len() == 0 {
             return;
@@ -394,7 +397,7 @@ impl Stack {
     #[inline]
     fn resident_at(&self, stamp: Stamp) -> Position {
         let position = self.log.position(stamp.0);
-        assert!(self.log.is_live(position), "{stamp:?} is of no live entry");
+        assert!(self.log.is_live(position), "{stamp:?} has no live entry");
         debug_assert!(matches!(Entry::decode(self.log.get(position)), Entry::Resident(_)));
         position
     }
@@ -410,8 +413,8 @@ impl Stack {
         debug_assert_eq!(live, self.live());
     }
 
-    /// Amortised O(1) while blocks are demoted in about the order of the stack. A demotion far below
-    /// the oldest ghost sends the search back there, and it passes the residents between once more.
+    /// Amortised O(1) while blocks are demoted in about the order of the stack. After a demotion far below the oldest ghost,
+    /// the search starts there and passes the residents between once more.
     fn drop_oldest_ghost(&mut self) {
         loop {
             let position = self.log.next_live(self.oldest_ghost).expect("ghosts are live");
@@ -436,7 +439,7 @@ impl Stack {
             && self.log.room() < live / 2 + SLACK
     }
 
-    /// One turn: trims the front, and does a bounded amount of compaction.
+    /// One turn: moves the front over dead entries, and does a bounded part of a compaction.
     #[inline(never)]
     fn compact(&mut self, moved: impl FnMut(SlotId, Stamp)) {
         self.log.trim();

@@ -1,61 +1,63 @@
 //! The segments of the stack: contiguous ranges of depth (TIP 1995, figure 9).
 //!
-//! The paper tags each buffer with its segment and changes the tag when the buffer passes on. Here
-//! a segment is the range of the log between two *floors*, so that passing on costs nothing at the
-//! buffer. The floor of a segment is a position at or below all of its entries and above all deeper
-//! ones; several positions will do when dead entries lie between.
+//! The paper tags each buffer with its segment and changes the tag when the buffer moves to the next one. Here a segment is the
+//! range of the log between two *floors*, so that a buffer moves on without being touched. The floor of a segment is a position
+//! at or below all of its entries and above all deeper ones. Between dead entries several positions will do.
 //!
-//! * A. An entry is pushed or removed: it is counted in the segment that it lies in. No floor moves.
-//! * B. A segment is asked for: floors move by as many live entries as their segments and those above have too many
-//!   or too few. Not all of them at every change: there is a turn after 2^`pace` changes, and turns are counted in
-//!   binary. The first four floors move at every turn, one more for each digit above the lowest that counting has
-//!   changed, and all equal ones together. Since each of the others is as large as all before it, a segment is right to within a
-//!   quarter of itself, and in large stacks to within a sixteenth, but for the first four. The bitmap is passed 64 entries at a time, so that
-//!   many changes cost hardly more than one. A small stack has its turn, of all floors, at every change, and is exact.
+//! * A. An entry is pushed or removed: it is counted in its segment. No floor moves.
+//! * B. A segment is asked for: floors move by the live entries that the segments above them have too many or too few. This
+//!   happens in turns, one after 2^`pace` changes. The number of the turn in binary says which floors move:
+//!   the first four always, one more for each digit above the lowest that counting has changed, and all equal segments
+//!   together. Each of the others is as large as all before it. A segment is thus right to within a quarter of itself, and in
+//!   large stacks, but for the first four, to within a sixteenth. The bitmap is passed 64 entries at a time, so that many
+//!   changes cost hardly more than one. In a small stack all floors move at every change, and segments are exact.
 //!
-//! Cost: O(1) a push, O(log s) a removal or question, with s segments; and about ten floors a turn: all of them in one of
-//! sixteen, of stacks of fewer than 8,192 entries in one of four or eight.
+//! Cost, with s segments: O(1) a push, O(log s) a removal or question. A turn moves about ten floors. It moves all of them one
+//! time in sixteen, and in stacks of fewer than 8,192 entries one time in four or eight.
 
 use super::log::{Log, Position};
 
 /// Equal segments up to the limit of the stack.
+/// Unit: segments. Reason: judgement.
 const EQUAL: usize = 32;
-/// Halvings of the first of them, so that small depths are told apart.
+/// Halvings of the first of them, which tell small depths apart.
+/// Unit: halvings. Reason: judgement.
 const HALVINGS: u32 = 6;
-/// So much of a segment, as a divisor, may have changed before its floor moves.
+/// Changes from one turn to the next, as a part of the smallest segment.
+/// Unit: ratio. Reason: judgement.
 const CHANGES_DIVISOR: usize = 4;
 /// Segments whose floors move at every turn. With fewer, the next ones would be wrong by more than a quarter where the
 /// smallest have one entry.
+/// Unit: segments. Reason: bound.
 const ALWAYS: usize = 4;
-/// Stacks of fewer entries are exact.
+/// Limit from which the segments of a stack are inexact. In a smaller stack, exact ones are cheap.
+/// Unit: entries. Reason: judgement.
 const INEXACT_FROM: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
 struct Segment {
-    /// See the module.
+    /// See the [module](self).
     floor: Position,
-    /// Entries in it.
+    /// Entries that it holds.
     entries: usize,
-    /// Most entries in it.
+    /// Entries that it should hold in a full stack.
     room: usize,
 }
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Segments {
-    /// From the top of the stack down, without the last one, which takes whatever is deeper: it has
-    /// no floor, and room for all.
+    /// From the top of the stack down, without the last one. That one holds all deeper entries, and has no floor.
     segments: Vec<Segment>,
-    /// The first of the equal ones, but for what is rounded.
+    /// The index of the first of the equal segments (lengths that rounding makes shorter left out).
     halved: usize,
     /// Whether all floors move with every change.
     is_exact: bool,
-    /// Pushes and removals that there have been, of which `seen` had been when floors last moved. That is done after
-    /// 2^`pace` of them.
+    /// Pushes and removals so far; `seen` is their number when floors last moved. The next turn is 2^`pace` of them later.
     changes: u64,
     seen: u64,
     pace: u32,
-    /// The deepest segment that has had a removal since its floor was moved, or the entries that one above it had too many.
+    /// The deepest segment that has had a removal, or taken over entries from the one above, since its floor moved.
     deepest: usize,
     /// Floors above the gap of the compaction under way; see [`Segments::lift`].
     lifted: usize,
@@ -88,10 +90,11 @@ impl Segments {
         Segments { segments, halved, is_exact, changes: 0, seen: 0, pace, deepest: 0, lifted: 0 }
     }
 
-    /// The segment of a position. The newest is 0. Right after [`settle`](Segments::settle), to within a quarter of it.
+    /// The segment of a position; 0 is the newest. After [`settle`](Segments::settle) it is right to within a quarter of a
+    /// segment.
     #[inline]
     pub(super) fn find(&self, position: Position) -> usize {
-        // As long as nobody has asked, all are in the first.
+        // Until the first question all entries are in the first segment.
         if self.segments.first().is_none_or(|first| first.floor <= position) {
             return 0;
         }
@@ -111,7 +114,7 @@ impl Segments {
     #[inline]
     pub(super) fn removed(&mut self, position: Position) {
         let Some(last) = self.segments.last() else { return };
-        // What is dropped is the oldest.
+        // Most often the oldest entry is dropped.
         let is_deepest = last.floor > position;
         let index = if is_deepest { self.segments.len() } else { self.find(position) };
         if let Some(segment) = self.segments.get_mut(index) {
@@ -121,7 +124,7 @@ impl Segments {
         self.deepest = self.deepest.max(index);
     }
 
-    /// Makes [`find`](Segments::find) as right as it is to be (case B). `live` is the number of entries.
+    /// Moves the floors if a turn is due (case B), before [`find`](Segments::find). `live` is the number of entries.
     #[inline]
     pub(super) fn settle(&mut self, log: &Log, live: usize) {
         if (self.changes - self.seen) >> self.pace > 0 {
@@ -129,9 +132,9 @@ impl Segments {
         }
     }
 
-    /// Segments whose floors are to move after the changes since they last did.
+    /// The number of segments whose floors move in this turn.
     fn due(&self) -> usize {
-        // The highest digit that counting on has changed.
+        // The highest digit of the turn's number that counting has changed.
         let digit = ((self.changes ^ self.seen) >> self.pace).checked_ilog2().unwrap_or(0);
         let due = ALWAYS + digit as usize;
         if self.is_exact || due > self.halved { self.segments.len() } else { due }
@@ -139,7 +142,7 @@ impl Segments {
 
     fn move_floors(&mut self, log: &Log, live: usize) {
         let due = self.due();
-        // Entries down to the floor: as it lies, where it belongs, and where the one above belongs.
+        // Live entries down to the floor as it lies, as it should lie, and as the floor above should lie.
         let (mut found, mut wanted, mut above) = (0, 0, 0);
         for (index, segment) in self.segments[..due].iter_mut().enumerate() {
             found += segment.entries;
@@ -152,13 +155,13 @@ impl Segments {
             segment.entries = wanted - above;
             above = wanted;
             if found == wanted && index >= self.deepest {
-                break; // So it is with those below.
+                break; // The floors below are right too.
             }
         }
         if let Some(next) = self.segments.get_mut(due)
             && found != wanted
         {
-            // No more are taken from it than it has: it lacks a quarter at most. Those below have not heard of it yet.
+            // It has at least as many as are taken from it, since it lacks a quarter at most. The floors below do not move yet.
             next.entries = next.entries + found - wanted;
             self.deepest = self.deepest.max(due);
         } else if self.deepest < due || due == self.segments.len() {
@@ -168,7 +171,7 @@ impl Segments {
         self.lifted = 0;
     }
 
-    /// Asserts, of a stack that has just been asked, that its floors are where they may be.
+    /// Checks, for a stack that has just been asked, that its floors are within their bounds.
     #[cfg(test)]
     pub(super) fn check(&self, log: &Log, live: usize) {
         let mut positions: Vec<Position> = Vec::new();
@@ -196,9 +199,8 @@ impl Segments {
         self.lifted = 0;
     }
 
-    /// The entry at `from` is about to move up, over dead ones, to the position just below `gap_end`:
-    /// floors between the two go with it. A compaction does this from the newest entry to the
-    /// oldest, so that each floor is looked at once.
+    /// The entry at `from` is about to move up, over dead ones, to the position just below `gap_end`. Floors between the two
+    /// move up too. A compaction goes from the newest entry to the oldest, so that it looks at each floor once.
     #[inline]
     pub(super) fn lift(&mut self, from: Position, gap_end: Position) {
         while let Some(segment) = self.segments.get_mut(self.lifted)

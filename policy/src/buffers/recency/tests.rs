@@ -1,4 +1,4 @@
-//! The stack against a vector that does everything the slow way.
+//! The stack against a model: a plain vector.
 
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -60,8 +60,8 @@ impl Pair {
         }
     }
 
-    /// That the segment said of what lies at `depth`, counted from 0, is the right one, to within a quarter where the stack is
-    /// not small.
+    /// Checks the segment that the stack gave for the entry at `depth`, counted from 0. It is exact in a small stack, and
+    /// otherwise right to within a quarter.
     fn check_said(&self, segment: usize, depth: usize) {
         if self.limit < 1024 {
             assert_eq!(segment, self.segment(depth), "depth {depth}");
@@ -71,7 +71,7 @@ impl Pair {
         }
     }
 
-    /// Uses a block: it ends on top whatever it was. Says in which segment it lay.
+    /// Uses a block, which ends on top. Returns the segment where it lay.
     fn use_block(&mut self, slot: u32) -> Option<usize> {
         let depth = self.depth(slot).inspect(|&depth| _ = self.model.remove(depth));
         let found = match self.stamps.remove(&slot) {
@@ -162,7 +162,7 @@ impl Pair {
         }
     }
 
-    /// Everything, O(n²).
+    /// Checks everything, in O(n²).
     fn check(&mut self) {
         let mut entries = Vec::new();
         let mut position = self.stack.log.end();
@@ -221,7 +221,7 @@ impl Pair {
         }
     }
 
-    /// That segments are as right as they are to be once they are asked for.
+    /// Checks that segments are within their bounds once they are asked for.
     fn check_floors(&mut self) {
         let (stack, live) = (&mut self.stack, self.model.len());
         assert_eq!(stack.live(), live);
@@ -314,7 +314,7 @@ fn random(state: &mut u64, below: usize) -> usize {
     ((u128::from(*state) * below as u128) >> 64) as usize
 }
 
-/// The longest that a log may be in which so many entries live: without ghosts it fills its ring.
+/// The longest log with so many live entries; without ghosts it fills its ring.
 fn length_max(live: usize, keeps_ghosts: bool) -> usize {
     match keeps_ghosts {
         true => live * 26 / 10 + SLACK,
@@ -369,8 +369,8 @@ fn compaction_keeps_up_with_uniform_use_and_keeps_the_order() {
     }
 }
 
-/// The depths, counted from 1, at which what is said to lie in a segment may lie: what ends it may be wrong by a quarter
-/// of it. Those of the last one have no end.
+/// The depths, counted from 1, of entries that the stack may say lie in a segment: its ends may be wrong by a quarter of it.
+/// The last segment has no end.
 fn nearly(ends: &[usize], segment: usize) -> RangeInclusive<usize> {
     let end = |segment: usize| {
         let begin = if segment == 0 { 0 } else { ends[segment - 1] };
@@ -389,7 +389,7 @@ fn segments_of_a_large_stack_are_right_to_within_a_quarter() {
         let mut used: Vec<usize> = (0..count).collect();
         let mut state = 1;
         for time in 0..if cfg!(miri) { 300 } else { 20_000 } {
-            // Mostly the same few, as programs do; at times many without a question between.
+            // Most often the same few blocks, as programs use them; at times many without a question between.
             let below = if time % 3 == 0 { count } else { 1 + count / 100 };
             let slot = random(&mut state, below);
             if time % 97 == 0 {
@@ -416,7 +416,7 @@ fn what_is_handed_down_is_not_forgotten() {
         pair.push(slot);
         pair.push(slot + 1);
         pair.check_segment(0);
-        // As many as before above all but the first floor: a turn that could end there, were it not for the last one.
+        // Above all floors but the first, the counts are as before. The turn must go on, since the last floor is not right.
         pair.renew(slot + 1);
         pair.check_segment(0);
         pair.check_floors();
@@ -463,7 +463,7 @@ fn a_loop_over_too_few_buffers_hits_at_its_own_depth() {
     assert_eq!(curve.slope(301), 0.0);
 }
 
-/// An LRU cache of so many buffers over a stack that names one ghost in `named_one_in`, and what it has counted.
+/// An LRU cache of so many buffers, over a stack that names one ghost in `named_one_in`, and its counts.
 struct Cached {
     stack: Stack,
     stamps: HashMap<u32, Stamp>,
@@ -502,7 +502,7 @@ impl Cached {
         self.stamps.insert(slot, stamp);
     }
 
-    /// A resident is let go that is not the oldest, with a ghost or without one.
+    /// A resident other than the oldest leaves, with a ghost or without.
     fn leave(&mut self, slot: u32, with_ghost: bool) {
         match self.stamps.remove(&slot) {
             Some(stamp) if with_ghost => self.stack.demote(stamp, block(slot)),
@@ -511,7 +511,7 @@ impl Cached {
         }
     }
 
-    /// That the numbers agree with what lies in the log, and, of a small stack, the segments of all residents.
+    /// Checks that the counts agree with the log and, in a small stack, the segments of all residents.
     fn check(&mut self) {
         let (mut kinds, mut residents) = ([0; 3], Vec::new());
         let mut from = self.stack.log.front();
@@ -583,7 +583,7 @@ fn of_neighbours_no_two_have_names_and_of_few_that_lie_together_one_has() {
 #[test]
 fn one_named_ghost_in_eight_says_what_all_would_say() {
     let (limit, buffers) = if cfg!(miri) { (1000, 400) } else { (16_384, 6_000) };
-    // Some more than the stack knows, alike and by a power law; and a loop that would fit it.
+    // Somewhat more blocks than the stack knows, uniform and by a power law; and a loop that would fit.
     let blocks = limit as f64 * 1.2;
     let draw = |case: usize, state: &mut u64, time: usize| {
         let share = random(state, 1 << 32) as f64 / 2f64.powi(32);
