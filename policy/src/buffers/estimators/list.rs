@@ -45,7 +45,12 @@ macro_rules! define {
             ///
             /// The bound is higher than the value where prefetched blocks put hits of the estimator out of reach.
             #[inline]
-            pub(crate) fn least(&mut self, scene: &Scene<'_>, rates: &Rates, reach: usize) -> Option<Least> {
+            pub(crate) fn least(
+                &mut self,
+                scene: &Scene<'_>,
+                rates: &Rates,
+                reach: usize,
+            ) -> Option<Least> {
                 let mut least: Option<(Listed, f64)> = None;
                 $($(#[$cfg])* {
                     let estimator = &mut self.$name;
