@@ -22,6 +22,18 @@
 //! Not here: the list of estimators (`estimators/mod.rs`), claims and arrivals (`arbiter/claims.rs`), reads
 //! (`arbiter/reads.rs`), buffers with owners (`arbiter/owners.rs`), the invariants as assertions (`arbiter/checks.rs`).
 
+/// What estimators see of an arbiter: a borrow of these fields alone, which a method could not give.
+macro_rules! scene {
+    ($arbiter:expr) => {
+        Scene {
+            blocks: &mut $arbiter.blocks,
+            costs: &$arbiter.costs,
+            rates: &$arbiter.rates,
+            rules: &$arbiter.rules,
+        }
+    };
+}
+
 #[cfg(any(test, debug_assertions))]
 mod checks;
 mod claims;
@@ -52,10 +64,6 @@ use crate::time::Nanos;
 /// Unit: streams. Reason: bound.
 const OFFERS_MAX: usize = 16;
 
-/// Capacity from which the queues' entries are loaded ahead of reads. The bitmaps of smaller queues fit the processor's caches.
-/// Unit: blocks. Reason: measured (policy-speed).
-const PLACES_LOADED_FROM_BLOCKS: usize = 1 << 18;
-
 /// Streams that are told that a block has left. The others find out when they look at it again.
 /// Unit: streams. Reason: bound.
 const TOLD_MAX: usize = 256;
@@ -64,7 +72,7 @@ const TOLD_MAX: usize = 256;
 /// Unit: accesses. Reason: judgement.
 const HALF_LIFE_MIN: f64 = 1024.0;
 
-/// Share of all accesses assumed for a new stream of a hinter whose hints have all been true, until its own is measured.
+/// Share of all accesses assumed for a new stream, until its own is measured. It is less if the hinter left blocks unread.
 /// Unit: ratio. Reason: judgement.
 const SHARE_FIRST: f64 = 0.2;
 
@@ -272,7 +280,7 @@ impl Arbiter {
     /// Takes in a new stream.
     pub(crate) fn add_stream(&mut self, stream: Stream) -> StreamIndex {
         let (index, believed) = self.streams.add(stream);
-        // Squared: a hinter whose hints are wrong gains little by opening more streams.
+        // Squared: a hinter whose prefetched blocks go unread gains little by opening more streams.
         self.rates.introduce(share_of(index), SHARE_FIRST * believed * believed);
         index
     }
@@ -285,7 +293,7 @@ impl Arbiter {
     }
 
     fn scene(&mut self) -> (Scene<'_>, &mut Estimators) {
-        let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        let scene = scene!(self);
         (scene, &mut self.estimators)
     }
 
@@ -354,7 +362,7 @@ impl Arbiter {
     /// Ranks a stream by what it declares, normalised.
     fn rank(&mut self, index: StreamIndex) -> Option<f64> {
         let stream = self.streams.get_mut(index)?;
-        let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        let scene = scene!(self);
         stream.note_ranked(self.costs.changes());
         let value = HintEstimator { index, stream }.declare(&scene);
         let value = value.map(|value| value * self.rates.count(share_of(index)));
@@ -365,9 +373,8 @@ impl Arbiter {
     /// The estimator with the globally least valuable block, and the block's value, normalised.
     fn least(&mut self) -> Option<(Member, f64)> {
         let reach = self.capacity_blocks.saturating_sub(self.unread as usize);
-        let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
-        let Some(Least { of, value, bound }) = self.estimators.least(&scene, &self.rates, reach)
-        else {
+        let scene = scene!(self);
+        let Some(Least { of, value, bound }) = self.estimators.least(&scene, reach) else {
             let (index, value) = self.least_of_streams()?;
             return Some((Member::Stream(index), value));
         };
@@ -402,7 +409,7 @@ impl Arbiter {
     #[cold]
     fn would_waste(&mut self, of: Member) -> bool {
         let Member::Stream(index) = of else { return false };
-        let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        let scene = scene!(self);
         let stream = self.streams.get(index);
         let slot = stream.and_then(|stream| hint::least_slot(stream, &scene));
         slot.is_some_and(|slot| self.blocks[slot].is_unread())
@@ -418,7 +425,7 @@ impl Arbiter {
 
     fn pick_of_stream(&mut self, index: StreamIndex) -> Option<SlotId> {
         let stream = self.streams.get_mut(index)?;
-        let mut scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        let mut scene = scene!(self);
         let slot = HintEstimator { index, stream }.pick(&mut scene)?;
         if self.blocks[slot].is_unread() {
             self.streams.touch_shown(index);
@@ -436,7 +443,7 @@ impl Arbiter {
         let quarter = self.capacity_blocks / 4;
         let own = self.rates.own(UNHINTED, worth);
         let (scene, estimators) = self.scene();
-        free >= quarter || free + estimators.consumed.idle(&scene, own) >= quarter
+        free >= quarter || free + estimators.queues.idle_consumed(&scene, own) >= quarter
     }
 
     /// Evicts blocks until there is room for `need`, as long as they are worth less. Returns what the last of them was
@@ -501,14 +508,14 @@ impl Arbiter {
 
     /// Offers a block to the estimators of the list, and says whether one other than `picker` keeps it.
     fn list_saves(&mut self, slot: SlotId, picker: Option<Listed>, floor: f64) -> bool {
-        let mut scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
-        self.estimators.offer(&mut scene, slot, picker, (&self.rates, floor))
+        let mut scene = scene!(self);
+        self.estimators.offer(&mut scene, slot, picker, floor)
     }
 
     fn stream_saves(&mut self, index: StreamIndex, slot: SlotId, floor: f64) -> bool {
         let floor = self.rates.own(share_of(index), floor);
         let Some(stream) = self.streams.get_mut(index) else { return false };
-        let mut scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        let mut scene = scene!(self);
         let saved = HintEstimator { index, stream }.offer(&mut scene, slot, floor);
         if saved {
             if self.blocks[slot].is_unread() {

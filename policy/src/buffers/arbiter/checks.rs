@@ -18,7 +18,7 @@ impl Arbiter {
         if !is_due || !self.costs.are_fixed() {
             return;
         }
-        let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        let scene = scene!(self);
         let counts_pace = self.rules.own_pace || self.rules.overload;
         for index in indices {
             let kept_pace = |stream: &&Stream| stream.keeps_ranked_pace();

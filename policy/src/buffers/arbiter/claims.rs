@@ -103,7 +103,7 @@ impl Arbiter {
         if let Some(Claim { stream: index, .. }) = claim
             && let Some(stream) = self.streams.get_mut(index)
         {
-            let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+            let scene = scene!(self);
             HintEstimator { stream, index }.moved(&scene, slot, before);
             self.streams.touch(index);
         }

@@ -70,7 +70,7 @@ impl Arbiter {
         if let Some(slot) = allocation.blocks().find(|&slot| is_idle(slot)) {
             return (slot, None, 0.0);
         }
-        let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        let scene = scene!(self);
         let furthest = self.streams.hinters().streams(owner).filter_map(|index| {
             let stream = self.streams.get(index)?;
             let (_, position, value) = hint::least(stream, &scene)?;

@@ -1,15 +1,14 @@
 //! Reads: which estimators hear of them, what they do to the two queues, and what is loaded into the processor's caches ahead
 //! of them.
 
-use super::{Arbiter, PLACES_LOADED_FROM_BLOCKS};
+use super::Arbiter;
 use crate::blocks::{Queue, SlotId};
-use crate::buffers::estimators::Estimators;
 use crate::hint::Block;
 
 impl Arbiter {
     /// Blocks in the two queues. Where replacement is by recency alone, all blocks in memory.
     pub(crate) fn queued(&self) -> usize {
-        self.estimators.recent.len() + self.estimators.consumed.len()
+        self.estimators.queues.len()
     }
 
     /// An unhinted read of a block in memory.
@@ -35,40 +34,13 @@ impl Arbiter {
     /// Puts a block in memory on top of a queue. One in either queue does not move to the consumed.
     pub(crate) fn enqueue(&mut self, slot: SlotId, queue: Queue) {
         let (mut scene, estimators) = self.scene();
-        let Estimators { recent, consumed, .. } = estimators;
-        match queue {
-            Queue::Recent => {
-                consumed.take(&mut scene, slot);
-                recent.forget_ghost(scene.blocks[slot].block());
-                recent.put(&mut scene, slot);
-            }
-            Queue::Consumed => {
-                if !scene.blocks[slot].is_queued() {
-                    consumed.forget_ghost(scene.blocks[slot].block());
-                    consumed.put(&mut scene, slot);
-                }
-            }
-        }
+        estimators.queues.put(&mut scene, slot, queue);
     }
 
     /// Loads the entries of `blocks`, which are about to be read, into the processor's caches.
     pub(crate) fn load(&mut self, blocks: impl Iterator<Item = Block>) {
         self.blocks.load(blocks);
-        let Estimators { recent, consumed, .. } = &self.estimators;
-        for queue in [recent, consumed] {
-            if queue.has_ghosts() {
-                queue.load_ghosts(self.blocks.loaded_hashes());
-            }
-        }
-        if self.capacity_blocks < PLACES_LOADED_FROM_BLOCKS {
-            return;
-        }
-        for (queue, stamp) in self.blocks.loaded_places() {
-            match queue {
-                Queue::Recent => recent.load_entry(stamp),
-                Queue::Consumed => consumed.load_entry(stamp),
-            }
-        }
+        self.estimators.queues.load(&self.blocks);
     }
 
     /// Loads the streams of the next three blocks that will be read, one step each: the third's stream, the second's parts,

@@ -67,5 +67,5 @@ fn what_leaves_is_forgotten_by_all_of_the_list() {
     }
     let (scene, estimators) = arbiter.scene();
     assert_eq!(estimators.frequency.declare(&scene), None);
-    assert_eq!(estimators.recent.declare(&scene), None);
+    assert_eq!(estimators.queues.declare(&scene), None);
 }

@@ -30,6 +30,7 @@ pub(super) const SEVERAL: u16 = 3;
 pub(super) struct World {
     pub(super) blocks: BlockTable,
     costs: Costs,
+    rates: Rates,
     pub(super) rules: Rules,
     devices: u16,
     pub(super) slots: Vec<SlotId>,
@@ -41,7 +42,9 @@ impl World {
         let model = CostModel { hit_ns: 1e3, driver_ns: 2e3, disk_ns: 2e4 };
         let costs = Costs::new(CostSource::Measured(model), &rules);
         let (blocks, slots) = (BlockTable::default(), Vec::new());
-        let mut world = World { blocks, costs, rules, devices, slots };
+        let mut rates = Rates::new(SLOTS as f64);
+        rates.access(UNHINTED);
+        let mut world = World { blocks, costs, rates, rules, devices, slots };
         for number in 0..SLOTS as u64 {
             let slot = world.bring(Block { file: FileId(number % FILES), index: number / FILES });
             world.slots.push(slot);
@@ -65,7 +68,8 @@ impl World {
     }
 
     pub(super) fn scene(&mut self) -> Scene<'_> {
-        Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules }
+        let World { blocks, costs, rates, rules, .. } = self;
+        Scene { blocks, costs, rates, rules }
     }
 }
 
@@ -136,7 +140,7 @@ pub(super) enum Step {
     Move(usize, u16),
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let slot = || 0..SLOTS;
     let step = prop_oneof![
         8 => (slot(), any::<u8>()).prop_map(|(slot, kind)| Step::Event(slot, kind)),
@@ -403,7 +407,7 @@ fn rules(replacements: &[Replacement]) -> impl Strategy<Value = Rules> + use<> {
     prop::sample::select(fitting)
 }
 
-fn any_rules() -> impl Strategy<Value = Rules> {
+pub(super) fn any_rules() -> impl Strategy<Value = Rules> {
     rules(&[Replacement::Lru, Replacement::MinMax, Replacement::FurthestNextUse])
 }
 
@@ -412,7 +416,7 @@ fn rules_of_hints() -> impl Strategy<Value = Rules> {
     rules(&[Replacement::MinMax, Replacement::FurthestNextUse])
 }
 
-fn devices() -> impl Strategy<Value = u16> {
+pub(super) fn devices() -> impl Strategy<Value = u16> {
     prop_oneof![Just(1), Just(SEVERAL)]
 }
 

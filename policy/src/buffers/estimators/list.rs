@@ -5,7 +5,6 @@
 //! Cost: one call of each estimator for whatever is asked.
 
 use super::*; // The modules that the list names.
-use crate::buffers::rates::Rates;
 
 /// Prefetched blocks may hold buffers with which a queue would have more hits. A prefetched block worth less than such a hit,
 /// divided by this, leaves first: its stream has stopped reading. A stream that still reads keeps its blocks.
@@ -45,19 +44,14 @@ macro_rules! define {
             ///
             /// The bound is higher than the value where prefetched blocks put hits of the estimator out of reach.
             #[inline]
-            pub(crate) fn least(
-                &mut self,
-                scene: &Scene<'_>,
-                rates: &Rates,
-                reach: usize,
-            ) -> Option<Least> {
+            pub(crate) fn least(&mut self, scene: &Scene<'_>, reach: usize) -> Option<Least> {
                 let mut least: Option<(Listed, f64)> = None;
                 $($(#[$cfg])* {
                     let estimator = &mut self.$name;
                     estimator.set_reach(reach);
                     if let Some(value) = estimator.declare(scene) {
-                        let value = value * rates.count(estimator.share());
-                        if least.is_none_or(|(_, least)| value <= least) {
+                        let value = value * scene.rates.count(estimator.share());
+                        if least.is_none_or(|(_, least)| value < least) {
                             least = Some((Listed::$name, value));
                         }
                     }
@@ -65,7 +59,7 @@ macro_rules! define {
                 let (of, value) = least?;
                 let beyond = match of {
                     $($(#[$cfg])* Listed::$name => {
-                        let share = rates.count(self.$name.share());
+                        let share = scene.rates.count(self.$name.share());
                         self.$name.value_beyond_reach(scene) * share
                     })*
                 };
@@ -88,13 +82,13 @@ macro_rules! define {
                 scene: &mut Scene<'_>,
                 slot: SlotId,
                 picker: Option<Listed>,
-                (rates, floor): (&Rates, f64),
+                floor: f64,
             ) -> bool {
                 $($(#[$cfg])* {
                     let estimator = &mut self.$name;
                     if picker != Some(Listed::$name)
                         && (estimator.takes_over() || estimator.tracks(scene.blocks, slot))
-                        && estimator.offer(scene, slot, rates.own(estimator.share(), floor))
+                        && estimator.offer(scene, slot, scene.rates.own(estimator.share(), floor))
                     {
                         return true;
                     }

@@ -5,7 +5,7 @@
 //! the hit ratio at the queue's present length ([`HitCurve`]), times the mean cost of fetching a block of the queue. All blocks
 //! of the queue have this value; the oldest is picked.
 //!
-//! There are two such queues:
+//! There are two such queues, which `queues.rs` makes one estimator of the list:
 //! * *recent* holds blocks that were read without hints, as in the paper;
 //! * *consumed* holds blocks that were read as hinted and are not hinted again. They are usually worth nothing, and a scan of
 //!   them must not push out the first queue. If programs do read them again, the queue's own hits show it.
@@ -43,25 +43,10 @@ const LOADED_PICKS: usize = 16;
 const LOADED_FROM_BLOCKS: usize = 1 << 14;
 
 impl LruEstimator {
-    /// The queue of blocks that were read without hints.
-    pub(crate) fn recent(setting: &Setting) -> Self {
-        LruEstimator::of(Queue::Recent, setting)
-    }
-
-    /// The queue of blocks that were read as hinted.
-    pub(crate) fn consumed(setting: &Setting) -> Self {
-        LruEstimator::of(Queue::Consumed, setting)
-    }
-
-    fn of(queue: Queue, setting: &Setting) -> Self {
+    /// An empty queue. It keeps ghosts and counts hits where the policy asks for values.
+    pub(super) fn new(queue: Queue, setting: &Setting) -> Self {
         let Setting { rules, memory, capacity_blocks } = *setting;
         let curve = rules.replacement == Replacement::MinMax && memory == Memory::Owned;
-        LruEstimator::new(queue, capacity_blocks, curve)
-    }
-
-    /// The estimator of `queue` in a cache of `capacity_blocks`; `curve` says whether it keeps ghosts and
-    /// counts hits.
-    fn new(queue: Queue, capacity_blocks: usize, curve: bool) -> Self {
         let stack = Stack::new(capacity_blocks, curve);
         let curve = curve.then(|| HitCurve::new(&stack.segment_ends()));
         let loads_picks = capacity_blocks >= LOADED_FROM_BLOCKS;
@@ -70,7 +55,7 @@ impl LruEstimator {
 
     /// Counts an access that this queue might have served.
     #[inline]
-    fn access(&mut self) {
+    pub(super) fn access(&mut self) {
         if let Some(curve) = &mut self.curve {
             curve.access();
         }
@@ -78,7 +63,7 @@ impl LruEstimator {
 
     /// The access hit a block of this queue: counts the hit and puts the block on top.
     #[inline(always)] // Every hit without hints passes here.
-    fn hit_again(&mut self, scene: &mut Scene<'_>, slot: SlotId, stamp: Stamp) {
+    pub(super) fn hit_again(&mut self, scene: &mut Scene<'_>, slot: SlotId, stamp: Stamp) {
         if let Some(curve) = &mut self.curve {
             curve.hit(self.stack.segment_of(stamp));
         }
@@ -87,7 +72,7 @@ impl LruEstimator {
 
     /// Puts a block of this queue on top without counting a hit.
     #[inline(always)] // Every hit without hints passes here.
-    fn renew(&mut self, scene: &mut Scene<'_>, slot: SlotId, stamp: Stamp) {
+    pub(super) fn renew(&mut self, scene: &mut Scene<'_>, slot: SlotId, stamp: Stamp) {
         if !self.stack.is_top(stamp) {
             let blocks = &mut *scene.blocks;
             let stamp = self.stack.renew(slot, stamp, |moved, stamp| blocks[moved].restamp(stamp));
@@ -96,7 +81,7 @@ impl LruEstimator {
     }
 
     /// The access hit a block of this queue: counts the hit and takes the block out.
-    fn hit(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
+    pub(super) fn hit(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         let Some(stamp) = self.stamp(scene.blocks, slot) else { return };
         self.leaves(scene, slot);
         match &mut self.curve {
@@ -106,7 +91,7 @@ impl LruEstimator {
     }
 
     /// The access was to a block that is not in this queue. If its ghost is, counts the hit of a larger cache.
-    fn find_ghost(&mut self, block: Block) {
+    pub(super) fn find_ghost(&mut self, block: Block) {
         if let Some(curve) = &mut self.curve
             && let Some(found) = self.stack.take_ghost(block)
         {
@@ -116,7 +101,7 @@ impl LruEstimator {
 
     /// Puts a block on top. It must not be in the other queue, and must not have a named ghost here.
     #[inline]
-    pub(crate) fn put(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
+    pub(super) fn put(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         match scene.blocks[slot].queue() {
             Some((_, stamp)) => self.stack.remove(stamp),
             None => *self.blocks_of(scene.blocks[slot].device()) += 1,
@@ -127,14 +112,14 @@ impl LruEstimator {
     }
 
     /// Drops the block's ghost, if it has a name.
-    pub(crate) fn forget_ghost(&mut self, block: Block) {
+    pub(super) fn forget_ghost(&mut self, block: Block) {
         if self.curve.is_some() {
             self.stack.take_ghost(block);
         }
     }
 
     /// Takes a block out without leaving a ghost.
-    pub(crate) fn take(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
+    pub(super) fn take(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         if let Some(stamp) = self.stamp(scene.blocks, slot) {
             self.stack.remove(stamp);
             self.leaves(scene, slot);
@@ -161,13 +146,13 @@ impl LruEstimator {
     }
 
     /// Blocks of the queue.
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.stack.residents()
     }
 
     /// Buffers of the queue, if each is worth less than `worth` even if streams gave up their prefetched blocks; otherwise 0.
     /// `worth` is in ns for each access of the queue's own.
-    pub(crate) fn idle(&mut self, scene: &Scene<'_>, worth: f64) -> usize {
+    pub(super) fn idle(&mut self, scene: &Scene<'_>, worth: f64) -> usize {
         let residents = self.stack.residents();
         if residents > 0 && self.value_beyond_reach(scene) < worth { residents } else { 0 }
     }
@@ -195,17 +180,17 @@ impl LruEstimator {
     }
 
     /// Whether a block that is not in memory may have a ghost.
-    pub(crate) fn has_ghosts(&self) -> bool {
+    pub(super) fn has_ghosts(&self) -> bool {
         self.stack.has_named_ghosts()
     }
 
     /// Loads the ghosts of blocks with these hashes, or the places where they would be.
-    pub(crate) fn load_ghosts(&self, hashes: impl Iterator<Item = u64>) {
+    pub(super) fn load_ghosts(&self, hashes: impl Iterator<Item = u64>) {
         hashes.for_each(|hash| self.stack.load_ghost(hash));
     }
 
     /// Loads the word that says whether a block's entry is live.
-    pub(crate) fn load_entry(&self, stamp: Stamp) {
+    pub(super) fn load_entry(&self, stamp: Stamp) {
         self.stack.load_entry(stamp);
     }
 
@@ -240,18 +225,6 @@ impl LruEstimator {
     #[inline(never)] // Rare: a block that leaves has usually been picked by its queue.
     fn demote_unpicked(&mut self, scene: &mut Scene<'_>, slot: SlotId, stamp: Stamp) {
         self.demote(scene, slot, stamp);
-    }
-
-    /// An unhinted read of a block that is not in the queue of recent blocks.
-    #[inline(never)]
-    fn read_elsewhere(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
-        match scene.blocks[slot].queue() {
-            Some(_) if self.queue == Queue::Consumed => self.hit(scene, slot),
-            _ => self.find_ghost(scene.blocks[slot].block()),
-        }
-        if self.queue == Queue::Recent {
-            self.put(scene, slot);
-        }
     }
 }
 
@@ -317,35 +290,6 @@ impl Estimator for LruEstimator {
         self.stack.memory_bytes()
     }
 
-    #[inline(always)] // Every hit without hints passes here.
-    fn read(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
-        self.access();
-        match scene.blocks[slot].queue() {
-            Some((Queue::Recent, stamp)) => {
-                if self.queue == Queue::Recent {
-                    self.hit_again(scene, slot, stamp);
-                }
-            }
-            _ => self.read_elsewhere(scene, slot),
-        }
-    }
-
-    #[inline]
-    fn missed(&mut self, block: Block) {
-        self.access();
-        self.find_ghost(block);
-    }
-
-    /// A consumed block goes on top of its queue. The queue has not served the access, so no hit is counted.
-    #[inline]
-    fn read_hinted(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
-        if self.queue == Queue::Consumed
-            && let Some(stamp) = self.stamp(scene.blocks, slot)
-        {
-            self.renew(scene, slot, stamp);
-        }
-    }
-
     #[inline]
     fn set_reach(&mut self, buffers: usize) {
         if let Some(curve) = &mut self.curve {
@@ -356,9 +300,11 @@ impl Estimator for LruEstimator {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::buffers::estimators::conformance::{
-        Change, FILE_BLOCKS, SEVERAL, Step, Tested, World, check_listed,
+        Change, FILE_BLOCKS, SEVERAL, Step, Tested, World, any_rules, check_listed, devices, steps,
     };
     use crate::rules::Rules;
 
@@ -373,7 +319,10 @@ mod tests {
                     change.went.extend(tracked.then_some(slot));
                 }
                 1 => self.set_reach(usize::from(kind / 8)),
-                2 => self.missed(Block { index: FILE_BLOCKS, ..block }),
+                2 => {
+                    self.access();
+                    self.find_ghost(Block { index: FILE_BLOCKS, ..block });
+                }
                 // A hinted read puts a block on top and counts no access.
                 3 if !tracked || self.queue == Queue::Recent => {
                     self.forget_ghost(block);
@@ -381,7 +330,9 @@ mod tests {
                     change.came.push(slot);
                 }
                 _ if tracked && self.queue == Queue::Recent => {
-                    self.read(scene, slot);
+                    self.access();
+                    let (_, stamp) = scene.blocks[slot].queue().expect("it is tracked");
+                    self.hit_again(scene, slot, stamp);
                     change.came.push(slot);
                 }
                 _ => {
@@ -399,6 +350,26 @@ mod tests {
         }
     }
 
+    fn recent(setting: &Setting) -> LruEstimator {
+        LruEstimator::new(Queue::Recent, setting)
+    }
+
+    fn consumed(setting: &Setting) -> LruEstimator {
+        LruEstimator::new(Queue::Consumed, setting)
+    }
+
+    proptest! {
+        #[test]
+        fn lru_of_the_recent(rules in any_rules(), devices in devices(), steps in steps()) {
+            check_listed(World::new(rules, devices), recent, &steps);
+        }
+
+        #[test]
+        fn lru_of_the_consumed(rules in any_rules(), devices in devices(), steps in steps()) {
+            check_listed(World::new(rules, devices), consumed, &steps);
+        }
+    }
+
     /// The oldest block of the queue lies on a dear device, the next ones on cheap ones.
     #[test]
     fn a_queue_of_dear_and_cheap_blocks() {
@@ -407,22 +378,23 @@ mod tests {
         let reads = [0, 1, 2, 1, 0, 1, 2].map(reads);
         let world = World::new(Rules::FORETELL, SEVERAL);
         let steps = [&costs[..], &reads, &[Step::Pick]].concat();
-        check_listed(world, LruEstimator::recent, &steps);
+        check_listed(world, recent, &steps);
     }
 
     /// The value of a queue after these hits, each told in one call or in two.
     fn worth_after(reads: &[usize], in_one: bool) -> f64 {
         let mut world = World::new(Rules::FORETELL, 1);
-        let mut lru = LruEstimator::recent(&world.setting());
+        let mut lru = recent(&world.setting());
         for slot in world.slots.clone() {
             lru.put(&mut world.scene(), slot);
         }
         for &read in reads {
             let slot = world.slots[read];
+            lru.access();
             if in_one {
-                lru.read(&mut world.scene(), slot);
+                let (_, stamp) = world.scene().blocks[slot].queue().expect("it was put there");
+                lru.hit_again(&mut world.scene(), slot, stamp);
             } else {
-                lru.access();
                 lru.hit(&mut world.scene(), slot);
                 lru.put(&mut world.scene(), slot);
             }

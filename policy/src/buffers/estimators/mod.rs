@@ -1,6 +1,6 @@
 //! Estimators: the reasons to keep a block in memory, and what each says the block is worth.
 //!
-//! Each estimator knows one reason: a block was used lately (`lru.rs`), a stream of hints will read it (`hint.rs`), it cannot
+//! Each estimator knows one reason: a block was used lately (`queues.rs`), a stream of hints will read it (`hint.rs`), it cannot
 //! leave yet (`orphan.rs`). An estimator values only the blocks that it *tracks*, and finds only the least valuable of them.
 //! The arbiter (`buffers/arbiter.rs`) compares estimators and never looks at blocks (TIP 1995, section 5.1).
 //!
@@ -11,14 +11,11 @@
 //! To add an estimator, copy `skeleton.rs` and add a line to the list (`docs/internals/extending.md`). The list also makes its
 //! test: all estimators pass one suite, `conformance.rs`.
 
-/// The list: `FIELD: TYPE = CONSTRUCTOR`, from a function of a [`Setting`]. Events reach the estimators in this order. Of equal
-/// values the last one's block goes first.
+/// The list: `FIELD: TYPE = CONSTRUCTOR`, a function of a [`Setting`]. Of equal values the first one's block leaves first.
 macro_rules! listed_estimators {
     ($for_all:ident) => {
         $for_all! {
-            // Hears of reads before `recent` does, which takes over what is read.
-            consumed: lru::LruEstimator = lru::LruEstimator::consumed;
-            recent: lru::LruEstimator = lru::LruEstimator::recent;
+            queues: queues::QueuesEstimator = queues::QueuesEstimator::new;
             orphans: orphan::OrphanEstimator = orphan::OrphanEstimator::new;
             #[cfg(test)]
             frequency: skeleton::FrequencyEstimator = skeleton::FrequencyEstimator::new;
@@ -32,13 +29,14 @@ pub(crate) mod hint;
 mod list;
 mod lru;
 mod orphan;
+mod queues;
 #[cfg(test)]
 mod skeleton;
 
 pub(crate) use self::list::{Estimators, Least, Listed};
 
 use crate::blocks::{BlockTable, DeviceIndex, SlotId};
-use crate::buffers::rates::UNHINTED;
+use crate::buffers::rates::{Rates, UNHINTED};
 use crate::contract::Memory;
 use crate::devices::costs::Costs;
 use crate::hint::Block;
@@ -48,6 +46,7 @@ use crate::rules::Rules;
 pub(crate) struct Scene<'a> {
     pub(crate) blocks: &'a mut BlockTable,
     pub(crate) costs: &'a Costs,
+    pub(crate) rates: &'a Rates,
     pub(crate) rules: &'a Rules,
 }
 
@@ -101,7 +100,7 @@ pub(crate) trait Estimator {
         true
     }
 
-    /// The number under which [`Rates`](crate::buffers::rates::Rates) counts the estimator's own requests.
+    /// The number under which [`Rates`] counts the estimator's own requests.
     #[inline]
     fn share(&self) -> u32 {
         UNHINTED

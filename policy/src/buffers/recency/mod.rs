@@ -198,8 +198,8 @@ impl Stack {
         hash.wrapping_add(hash >> 32) & (self.named_one_in - 1) == 0
     }
 
-    /// The depth at which each segment ends: that of its last entry, counted from 1. Ascending; the
-    /// last is the limit. Residents beyond the limit count as in the last segment.
+    /// The depth of the last entry of each segment, counted from 1, ascending. The last is the limit. Residents beyond the
+    /// limit count as in the last segment.
     pub(crate) fn segment_ends(&self) -> Vec<usize> {
         self.segments.ends(self.limit)
     }
