@@ -374,6 +374,9 @@ impl Arbiter {
     fn least(&mut self) -> Option<(Member, f64)> {
         let reach = self.capacity_blocks.saturating_sub(self.unread as usize);
         let scene = scene!(self);
+        if self.rules.replacement == Replacement::Lru {
+            return self.estimators.first(&scene).map(|of| (Member::Listed(of), 0.0));
+        }
         let Some(Least { of, value, bound }) = self.estimators.least(&scene, reach) else {
             let (index, value) = self.least_of_streams()?;
             return Some((Member::Stream(index), value));

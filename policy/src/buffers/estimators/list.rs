@@ -66,6 +66,15 @@ macro_rules! define {
                 Some(Least { of, value, bound: value.max(beyond / BEYOND_REACH_DIVISOR) })
             }
 
+            /// The first estimator that tracks a block, whatever it is worth.
+            #[inline]
+            pub(crate) fn first(&mut self, scene: &Scene<'_>) -> Option<Listed> {
+                $($(#[$cfg])* if self.$name.declare(scene).is_some() {
+                    return Some(Listed::$name);
+                })*
+                None
+            }
+
             /// Has one of them pick its least valuable block.
             #[inline]
             pub(crate) fn pick(&mut self, of: Listed, scene: &mut Scene<'_>) -> Option<SlotId> {

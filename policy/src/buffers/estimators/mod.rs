@@ -50,6 +50,15 @@ pub(crate) struct Scene<'a> {
     pub(crate) rules: &'a Rules,
 }
 
+impl Scene<'_> {
+    /// The same scene for a call that is not inlined: where the call is rare, its caller keeps its own scene in registers.
+    #[inline]
+    pub(crate) fn again(&mut self) -> Scene<'_> {
+        let Scene { blocks, costs, rates, rules } = self;
+        Scene { blocks, costs, rates, rules }
+    }
+}
+
 /// What an estimator is made for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {

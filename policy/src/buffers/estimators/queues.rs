@@ -11,6 +11,7 @@ use super::{Estimator, Scene, Setting};
 use crate::blocks::{BlockTable, DeviceIndex, Queue, SlotId};
 use crate::buffers::rates::UNHINTED;
 use crate::hint::Block;
+use crate::rules::Replacement;
 
 /// Capacity from which the queues' entries are loaded ahead of reads. The bitmaps of smaller queues fit the processor's caches.
 /// Unit: blocks. Reason: measured (policy-speed).
@@ -99,6 +100,9 @@ impl QueuesEstimator {
     #[inline]
     fn least(&mut self, scene: &Scene<'_>) -> Option<(Queue, f64)> {
         let recent = self.recent.declare(scene);
+        if scene.rules.replacement == Replacement::Lru {
+            return Some((Queue::Recent, recent?)); // All blocks in memory are there.
+        }
         let consumed = self.consumed.declare(scene);
         // Compared as the arbiter compares values, so that rounding makes the same values equal.
         let share = scene.rates.count(UNHINTED);
@@ -156,7 +160,7 @@ impl Estimator for QueuesEstimator {
     #[inline]
     fn forget(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         if scene.blocks[slot].is_queued() {
-            self.forget_unpicked(scene, slot);
+            self.forget_unpicked(&mut scene.again(), slot);
         }
     }
 
@@ -194,7 +198,7 @@ impl Estimator for QueuesEstimator {
         self.consumed.access();
         match scene.blocks[slot].queue() {
             Some((Queue::Recent, stamp)) => self.recent.hit_again(scene, slot, stamp),
-            _ => self.join_recent(scene, slot),
+            _ => self.join_recent(&mut scene.again(), slot),
         }
     }
 
