@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use foretell_policy::{HinterId, StreamId};
 use foretell_protocol::{Connection, Listener};
 
+use crate::descriptors::is_readable;
+
 /// Connections that have said nothing and may stay as long as they like.
 const SILENT_MAX: usize = 128;
 
@@ -81,7 +83,7 @@ impl Connections {
     }
 
     fn somebody_waits(&self) -> bool {
-        crate::is_readable(self.listener.as_fd())
+        is_readable(self.listener.as_fd())
     }
 
     /// Closes the oldest that has said nothing, and has nothing waiting. Returns whether there is one.
@@ -140,7 +142,7 @@ impl Peer {
 
     /// It is silent, and nothing waits in its socket to be received either: accepting comes before receiving.
     fn has_nothing_to_say(&self) -> bool {
-        self.is_silent() && !crate::is_readable(self.connection.as_fd())
+        self.is_silent() && !is_readable(self.connection.as_fd())
     }
 }
 

@@ -13,6 +13,7 @@
 mod budget;
 mod connections;
 mod control_groups;
+mod descriptors;
 mod driver;
 mod explain;
 mod fault;
@@ -26,7 +27,6 @@ pub mod source;
 mod threads;
 
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,16 +40,13 @@ use foretell_protocol::Listener;
 pub use budget::{available_memory_bytes, machine_memory_bytes};
 pub use fault::Fault;
 pub use feed::SourceItem;
+pub use reads::BLOCK_BYTES;
 pub use report::{BlockReport, HintReport, ManagerState, ProgramReport, Report};
 
 use connections::Connections;
 use driver::done::DoneQueue;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use session::{Parts, Session};
 use threads::Threads;
-
-/// The policy's block: the papers' 8 KiB.
-pub const BLOCK_BYTES: u64 = 8 * 1024;
 
 /// Lookups and open files, connections, and programs whose ends are watched have these shares of the descriptors that the
 /// process may have, as divisors. The rest is for what comes along with a message, and for folders being listed.
@@ -123,7 +120,7 @@ impl Manager {
         let memory = Memory::Kernel { keeps: options.release };
         let mut config = Config::new(memory, BLOCK_BYTES, budget_bytes);
         config.decisions_max = options.decisions_max;
-        let descriptors = descriptors();
+        let descriptors = descriptors::raise_limit();
         let share = |divisor| usize::try_from(descriptors / divisor).unwrap_or(usize::MAX).max(1);
         config.resolved_max = config.resolved_max.min(share(FILES_DIVISOR));
         let parts = Parts {
@@ -171,23 +168,6 @@ impl Manager {
             }
         }
     }
-}
-
-/// Raises the soft limit on descriptors to the hard one and says what it is.
-fn descriptors() -> u64 {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    let current = match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => limit.maximum,
-        Err(_) => limit.current,
-    };
-    current.unwrap_or(u64::MAX)
-}
-
-fn is_readable(fd: BorrowedFd<'_>) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..))
 }
 
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {

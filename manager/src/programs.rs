@@ -8,6 +8,8 @@ use rustix::process::{Pid, test_kill_process};
 use foretell_policy::ReaderId;
 use foretell_protocol::{Connection, Counters, Hello, Record, RingReader};
 
+use crate::descriptors::is_readable;
+
 /// One process under foretell.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -64,7 +66,7 @@ impl Program {
     /// Whether it has ended.
     pub(crate) fn has_ended(&self) -> bool {
         match &self.life {
-            Life::Watched(pidfd) => crate::is_readable(pidfd.as_fd()),
+            Life::Watched(pidfd) => is_readable(pidfd.as_fd()),
             Life::Asked(pid) => !is_there(*pid),
             Life::Over => true,
         }

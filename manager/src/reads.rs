@@ -10,8 +10,10 @@ use std::ops::RangeInclusive;
 use foretell_policy::{Block, Cost, DeviceId, Nanos, PREPARED_MAX, Policy, ReaderId};
 use foretell_protocol::{Record, RecordKind, stall_threshold_ns};
 
-use crate::BLOCK_BYTES;
 use crate::driver::file::file_id;
+
+/// Bytes of the policy's block: 8 KiB, as in TIP.
+pub const BLOCK_BYTES: u64 = 8 * 1024;
 
 /// Blocks that one record may stand for: Linux reads at most 2 GiB in one call.
 const CALL_BLOCKS_MAX: u64 = (2 << 30) / BLOCK_BYTES;
