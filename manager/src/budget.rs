@@ -1,22 +1,23 @@
 //! How much memory prefetched and unread data may take.
 //!
-//! The page cache is charged to the control group of the process that brings a page in, and that is
-//! foretell: a budget above the group's limit would push out the program's own pages. So the budget
-//! is at most a part of the smallest limit above this process.
+//! The kernel charges a page to the control group of the process that brings it in, which is foretell.
+//! A budget above the group's limit would push out the program's own pages. So the budget is at most
+//! a part of the smallest limit that applies to this process.
 
 use std::fs;
 use std::path::Path;
 
 use crate::control_groups::{self, Group};
 
-/// The eighths of a control group's limit that prefetched data may take.
+/// Eighths of a control group's limit that prefetched data may take where the kernel decides what leaves the cache.
 const LIMIT_EIGHTHS: u64 = 4;
 
-/// The same where foretell decides what leaves the cache: the rest is the program's own memory.
+/// The same where foretell releases data. With seven eighths the kernel reclaimed pages all the same, for the program's own
+/// memory and its read-ahead.
 const LIMIT_EIGHTHS_RELEASING: u64 = 6;
 
-/// `asked_bytes`, or what this process's control groups leave of it; `releasing` if data that was
-/// read is released, and not left to the kernel.
+/// `asked_bytes`, reduced to the share that this process's control groups allow. `releasing` says whether foretell releases
+/// data that was read, rather than leaving it to the kernel.
 pub(crate) fn within_limits(asked_bytes: u64, releasing: bool) -> u64 {
     let eighths = if releasing { LIMIT_EIGHTHS_RELEASING } else { LIMIT_EIGHTHS };
     match smallest_limit_bytes(&control_groups::own(), Path::new(control_groups::ROOT)) {
@@ -25,12 +26,12 @@ pub(crate) fn within_limits(asked_bytes: u64, releasing: bool) -> u64 {
     }
 }
 
-/// The memory of this machine in bytes, if it can be told.
+/// The memory of this machine in bytes, if /proc/meminfo says.
 pub fn machine_memory_bytes() -> Option<u64> {
     memory_bytes("MemTotal:")
 }
 
-/// What of it is free, or taken by what the kernel can give up, if it can be told.
+/// The memory in bytes that is free or that the kernel can reclaim, if /proc/meminfo says.
 pub fn available_memory_bytes() -> Option<u64> {
     memory_bytes("MemAvailable:")
 }

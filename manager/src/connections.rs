@@ -16,13 +16,13 @@ use foretell_protocol::{Connection, Listener};
 
 use crate::descriptors::is_readable;
 
-/// Connections that have said nothing and may stay as long as they like.
+/// Silent connections that may stay for ever.
 const SILENT_MAX: usize = 128;
 
-/// Of more, one that has said nothing for this long is closed.
+/// A silent connection beyond [`SILENT_MAX`] is closed after this time.
 const SILENT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long nobody is accepted after that has failed.
+/// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
 /// A connection, and the streams that end with it.
@@ -31,9 +31,9 @@ pub(crate) struct Peer {
     /// The process at its end.
     pub(crate) hinter: HinterId,
     pub(crate) has_spoken: bool,
-    /// Something may have come from it, as far as was looked.
+    /// Whether a message may be waiting, as of the last poll.
     pub(crate) is_ready: bool,
-    /// A hint of it waits in its socket for room, for this stream.
+    /// The stream of the hint that waits in the socket because the manager has no room for it.
     pub(crate) held: Option<u64>,
     pub(crate) streams: HashMap<u64, StreamId>,
     since: Instant,
@@ -48,12 +48,12 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// At most `most` of them at a time.
+    /// At most `most` connections at a time.
     pub(crate) fn new(listener: Listener, most: usize) -> Self {
         Connections { listener, peers: Vec::new(), most: most.max(1), paused_until: None }
     }
 
-    /// Takes in those that wait, as far as there is room.
+    /// Accepts waiting connections as far as there is room.
     pub(crate) fn accept(&mut self, now: Instant) {
         self.close_silent(now);
         self.paused_until = self.paused_until.filter(|&until| until > now);
@@ -86,7 +86,7 @@ impl Connections {
         is_readable(self.listener.as_fd())
     }
 
-    /// Closes the oldest that has said nothing, and has nothing waiting. Returns whether there is one.
+    /// Closes the oldest connection that has sent nothing. Returns whether there is one.
     fn close_oldest(&mut self) -> bool {
         let oldest = self.peers.iter().position(Peer::has_nothing_to_say);
         oldest.map(|at| self.peers.remove(at)).is_some()
@@ -108,25 +108,25 @@ impl Connections {
         self.peers.iter().filter(|peer| peer.is_silent())
     }
 
-    /// Readable when somebody waits who can be accepted.
+    /// The socket to poll: readable when a connection waits that can be accepted. `None` while none can be.
     pub(crate) fn listener(&self) -> Option<BorrowedFd<'_>> {
         let accepts = self.paused_until.is_none()
             && (self.peers.len() < self.most || self.silent().next().is_some());
         accepts.then(|| self.listener.as_fd())
     }
 
-    /// The connections on which something may come, in order.
+    /// The connections to poll, in order. One with a held hint is left out.
     pub(crate) fn heard(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.peers.iter().filter(|peer| peer.held.is_none()).map(|peer| peer.connection.as_fd())
     }
 
-    /// Says of those in [`heard`](Self::heard) whether something has come.
+    /// Takes the result of polling [`heard`](Self::heard), in the same order.
     pub(crate) fn note_ready(&mut self, ready: impl IntoIterator<Item = bool>) {
         let heard = self.peers.iter_mut().filter(|peer| peer.held.is_none());
         heard.zip(ready).for_each(|(peer, ready)| peer.is_ready |= ready);
     }
 
-    /// How long until something is due here.
+    /// Time until the accept pause ends or a silent connection is to be closed; `None` if neither is pending.
     pub(crate) fn due_in(&self, now: Instant) -> Option<Duration> {
         let pause = self.paused_until.map(|until| until.saturating_duration_since(now));
         let oldest = self.silent().next().filter(|_| self.silent().count() > SILENT_MAX);
@@ -140,7 +140,7 @@ impl Peer {
         !self.has_spoken && self.held.is_none()
     }
 
-    /// It is silent, and nothing waits in its socket to be received either: accepting comes before receiving.
+    /// It is silent, and no message waits in its socket. The socket is asked because accepting comes before receiving.
     fn has_nothing_to_say(&self) -> bool {
         self.is_silent() && !is_readable(self.connection.as_fd())
     }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_say_nothing_are_closed_in_time_but_for_some() {
+    fn silent_connections_beyond_the_bound_are_closed_in_time() {
         const MANY: usize = SILENT_MAX + 50;
         let (mut connections, _clients, now) = connected(10_000, MANY);
         assert_eq!(connections.peers.len(), MANY);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn one_whose_message_waits_is_not_closed() {
+    fn a_connection_with_a_waiting_message_is_not_closed() {
         let (mut connections, clients, now) = connected(3, 3);
         for spoken in [0, 2] {
             clients[spoken].cancel(1).expect("sent");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_bound_one_that_says_nothing_makes_room_and_one_that_has_spoken_does_not() {
+    fn at_the_bound_a_silent_connection_makes_room_and_one_that_has_spoken_does_not() {
         let (mut connections, _clients, now) = connected(3, 3);
         connections.peers.iter_mut().for_each(|peer| peer.has_spoken = true);
         connections.peers[1].has_spoken = false;
@@ -207,7 +207,7 @@ mod tests {
         connections.peers.iter_mut().for_each(|peer| peer.has_spoken = true);
         connections.accept(now);
         assert_eq!(connections.peers.len(), 3);
-        assert!(connections.listener().is_none(), "nobody is waited for");
+        assert!(connections.listener().is_none(), "none can be accepted");
         drop(more);
     }
 }

@@ -9,7 +9,7 @@ pub(crate) const ROOT: &str = "/sys/fs/cgroup";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
     pub(crate) folder: PathBuf,
-    /// Of the unified hierarchy, whose files have other names.
+    /// Whether it belongs to the unified hierarchy (version 2), where files have other names.
     pub(crate) is_unified: bool,
 }
 
@@ -20,13 +20,13 @@ impl Group {
     }
 }
 
-/// What this process is in, as text.
+/// The groups of this process: the text of `/proc/self/cgroup`.
 pub(crate) fn own() -> String {
     std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default()
 }
 
-/// The groups in `table` (the text of `/proc/self/cgroup`) that `controller` limits, and those above them, with the
-/// hierarchies mounted below `root` in the usual places.
+/// The groups in `table` (the text of `/proc/self/cgroup`) that `controller` limits, and their ancestors. The hierarchies are
+/// mounted below `root` in the usual places.
 pub(crate) fn groups(table: &str, root: &Path, controller: &str) -> Vec<Group> {
     table.lines().filter_map(|line| of_line(line, root, controller)).flatten().collect()
 }

@@ -1,7 +1,7 @@
-//! The policy's decisions, for a reader.
+//! The policy's decisions as text.
 //!
-//! One line a decision, fields separated by tabs, after a head that says what they are. The names of
-//! files are kept as they are looked up, since the policy knows numbers only.
+//! A head explains the fields. Then each decision is one line, with fields separated by tabs. The policy knows files by number
+//! only, so their names are kept here as they are looked up.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
@@ -26,13 +26,13 @@ const HEAD: &str = "\
 ";
 const FIELDS: &str = "# time_s\tdecision\tvalue_ns\tagainst_ns\tstream\tblock\tfile\n";
 
-/// What names may take: of more, the first are forgotten. The last decisions are told of.
+/// Most memory of the names. Beyond it the oldest are forgotten, since only the last decisions are reported.
 const NAMES_MAX_BYTES: usize = 32 << 20;
 
-/// What a name takes beside itself, in both tables.
+/// Memory of a name in both tables, without its own bytes.
 const NAME_BYTES: usize = 64;
 
-/// What is needed to put decisions into words; see the [module](self).
+/// The names of the files that decisions are about; see the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Explanation {
     names: HashMap<FileId, PathBuf>,
@@ -42,7 +42,7 @@ pub(crate) struct Explanation {
 }
 
 impl Explanation {
-    /// `file` was found under this name.
+    /// Notes that `file` was found under this name.
     pub(crate) fn name(&mut self, file: FileId, path: PathBuf) {
         if self.names.contains_key(&file) {
             return;
@@ -57,7 +57,7 @@ impl Explanation {
         }
     }
 
-    /// The text; `dropped` decisions before the first are not in it.
+    /// The text. `dropped` earlier decisions are not in it.
     pub(crate) fn text(&self, decisions: &[Decision], dropped: u64) -> String {
         let mut text = HEAD.to_owned();
         if dropped > 0 {
@@ -67,7 +67,7 @@ impl Explanation {
         for decision in decisions {
             let stream = decision.stream.map_or("-".into(), |stream| stream.0.to_string());
             let name = self.names.get(&decision.block.file);
-            // A name may contain anything; a line shall stay a line.
+            // Escaped: a name may contain a newline.
             let name =
                 name.map_or("?".into(), |name| name.to_string_lossy().escape_debug().to_string());
             let _ = writeln!(

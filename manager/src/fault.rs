@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::programs::Program;
 
-/// What shall go wrong in the manager.
+/// A way in which the manager fails on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It panics as soon as a program has introduced itself.
     Panic,
-    /// It does nothing for this long, from when a program has introduced itself.
+    /// It does nothing for this time, once a program has introduced itself.
     Stall(Duration),
-    /// Every ring is full from the start, and nobody empties it.
+    /// Every ring is full from the start and is never emptied.
     FullRing,
 }
 
@@ -22,18 +22,19 @@ impl FromStr for Fault {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Some(seconds) = text.strip_prefix("stall:") {
-            let seconds = seconds.parse().map_err(|_| format!("{seconds:?} is no whole number"))?;
+            let seconds =
+                seconds.parse().map_err(|_| format!("{seconds:?} is not a whole number"))?;
             return Ok(Fault::Stall(Duration::from_secs(seconds)));
         }
         match text {
             "panic" => Ok(Fault::Panic),
             "full-ring" => Ok(Fault::FullRing),
-            _ => Err(format!("unknown fault {text:?}; known are panic, stall:SECONDS, full-ring")),
+            _ => Err(format!("unknown fault {text:?}: give panic, stall:SECONDS or full-ring")),
         }
     }
 }
 
-/// A fault on its way to happen.
+/// A fault that is going to happen.
 #[derive(Debug)]
 pub(crate) struct FaultState {
     fault: Option<Fault>,
@@ -45,7 +46,7 @@ impl FaultState {
         FaultState { fault, due: false }
     }
 
-    /// A program has introduced itself.
+    /// Notes that a program has introduced itself.
     pub(crate) fn adopted(&mut self, program: &Program) {
         self.due = true;
         if self.fault == Some(Fault::FullRing) {
@@ -53,7 +54,7 @@ impl FaultState {
         }
     }
 
-    /// The moment for faults of the loop itself.
+    /// Called once in each round of the session's loop: panics or stalls if that is due.
     pub(crate) fn strike(&mut self) {
         if !self.due {
             return;

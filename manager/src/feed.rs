@@ -1,7 +1,7 @@
-//! A source on a thread of its own, so that one that waits holds up nobody.
+//! A source on a thread of its own, so that a source that waits does not hold up the session.
 //!
-//! The thread runs ahead of the session by a bounded number of disclosures, and of bytes that these take: it waits for
-//! the session, and whoever writes into the source's pipe waits for it.
+//! The thread runs ahead of the session by a bounded number of disclosures, which take a bounded number of bytes. Beyond that it
+//! waits for the session, and a program that writes into the source's pipe waits for it in turn.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,16 +12,16 @@ use crate::driver::done::DoneQueue;
 use crate::source::Disclosure;
 use crate::threads::Threads;
 
-/// What a source gives: a disclosure, or in words why there is none.
+/// One item of a source: a disclosure, or the reason why it could not be read.
 pub type SourceItem = Result<Disclosure, String>;
 
 /// Disclosures that a source's thread may run ahead of the session.
 const AHEAD_MAX: usize = 1024;
 
-/// What they may take together, but for the last of them.
+/// Bytes that these may take together. The last one may exceed it.
 const AHEAD_MAX_BYTES: usize = 4 << 20;
 
-/// A line of a list is parsed on it, or a folder listed.
+/// Stack of a source's thread, which parses lists and lists folders.
 const STACK_BYTES: usize = 256 * 1024;
 
 /// The session's end of a source.
@@ -52,12 +52,12 @@ impl State {
 }
 
 impl Queue {
-    /// No code that can panic runs under the lock, so a poisoned one is as good as any.
+    /// No code that can panic runs under the lock, so a poisoned lock is still valid.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for room. Returns whether the session still takes something.
+    /// Waits for room and adds `item`. Returns whether the session still takes items.
     fn push(&self, item: SourceItem) -> bool {
         let mut state = self.lock();
         while state.is_full() && !state.session_has_ended {
@@ -78,7 +78,7 @@ fn bytes_of(item: &SourceItem) -> usize {
 }
 
 impl Feed {
-    /// Starts `source`; `bell` is rung whenever it has given something. Where no thread can be had it has nothing to give.
+    /// Starts `source`. `bell` is rung for each item. If no thread can be started, the source yields nothing.
     pub(crate) fn start(
         source: Box<dyn Iterator<Item = SourceItem> + Send>,
         bell: Arc<DoneQueue>,
@@ -92,14 +92,14 @@ impl Feed {
             let thread = thread::Builder::new().name("foretell-source".into());
             let _ = thread.stack_size(STACK_BYTES).spawn(move || {
                 let _permit = permit;
-                // One that panics has ended.
+                // A source that panics has ended.
                 let _ = catch_unwind(AssertUnwindSafe(|| supplied.supply(source)));
             });
         }
         Feed { queue, finished: false }
     }
 
-    /// What is there already; `None` if nothing is.
+    /// The next item; `None` if none has come in yet.
     pub(crate) fn next(&mut self) -> Option<SourceItem> {
         let mut state = self.queue.lock();
         let item = state.items.pop_front();
@@ -113,7 +113,7 @@ impl Feed {
         item
     }
 
-    /// Whether the source has ended and everything it gave was taken.
+    /// Whether the source has ended and all its items were taken.
     pub(crate) fn is_finished(&self) -> bool {
         self.finished
     }
@@ -126,7 +126,7 @@ impl Drop for Feed {
     }
 }
 
-/// The source's end. Dropping it says that the source has ended, also if that has failed.
+/// The source's side of the queue. Dropping it marks the source as ended, also after a panic.
 struct Supplied(Arc<Queue>, Arc<DoneQueue>);
 
 impl Supplied {
@@ -143,7 +143,7 @@ impl Supplied {
 
 impl Drop for Supplied {
     fn drop(&mut self) {
-        // First, so that the session that the bell wakes sees the end.
+        // Set before the bell rings, so that the woken session sees it.
         self.0.lock().source_has_ended = true;
         self.1.ring();
     }
@@ -177,7 +177,7 @@ mod tests {
         let bell = Arc::new(DoneQueue::new().expect("a descriptor"));
         let threads = Threads::new().expect("some processes are left");
         let mut feed = Feed::start(Box::new(source), bell, &threads);
-        // One that was not pushed yet, and one beyond the bound.
+        // Two more: one that is not pushed yet, and one that exceeds the bound.
         let fit = AHEAD_MAX_BYTES / (SEGMENTS * size_of::<Segment>()) + 2;
         let deadline = Instant::now() + Duration::from_secs(60);
         while given.load(Ordering::Relaxed) < fit && Instant::now() < deadline {

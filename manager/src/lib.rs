@@ -6,8 +6,8 @@
 //!  rings of programs ──┘    (one thread)       └◀── arrivals (mincore)
 //! ```
 //!
-//! [`Manager::start`] opens the control socket and starts the session's thread; programs that run
-//! with the interposing library and the socket's name in their environment introduce themselves.
+//! [`Manager::start`] opens the control socket and starts the session's thread. A program introduces
+//! itself when the interposing library is preloaded into it and knows the socket's name.
 //! Nothing here can reach into a program: if the manager fails, programs run on without it.
 
 mod budget;
@@ -48,13 +48,13 @@ use driver::done::DoneQueue;
 use session::{Parts, Session};
 use threads::Threads;
 
-/// Lookups and open files, connections, and programs whose ends are watched have these shares of the descriptors that the
-/// process may have, as divisors. The rest is for what comes along with a message, and for folders being listed.
+/// Shares of the process's descriptors, as divisors: for lookups and open files, for connections, and for pidfds that report
+/// the end of a program. The rest serves descriptors received with messages and folders being listed.
 const FILES_DIVISOR: u64 = 2;
 const CONNECTIONS_DIVISOR: u64 = 4;
 const WATCHED_DIVISOR: u64 = 8;
 
-/// The session's thread makes no deep calls.
+/// Stack of the session's thread. 1 MiB: it makes no deep calls.
 const STACK_BYTES: usize = 1 << 20;
 
 /// How long [`Manager::stop`] waits for the report.
@@ -66,30 +66,31 @@ pub type Source = Box<dyn Iterator<Item = SourceItem> + Send>;
 /// What a manager is started with.
 #[derive(Default)]
 pub struct Options {
-    /// Most bytes prefetched and unread, and with `release` also kept; control groups may allow less.
+    /// Most bytes of prefetched and unread data. With `release`, data kept for another read counts too. A control group may
+    /// allow less.
     pub budget_bytes: u64,
-    /// Whether data that foretell brought in, that was read, and that will be read again later than
-    /// everything else, is released from the page cache when the budget is used up.
+    /// Whether foretell releases data from the page cache when the budget is used up. It releases data that it brought in and
+    /// that was read, and of this the data whose next read is furthest away.
     pub release: bool,
-    /// Decisions of the policy that the report tells of; 0 for none.
+    /// Number of the policy's last decisions in the report; 0 for none.
     pub decisions_max: usize,
     /// Where hints come from, besides the control socket.
     pub sources: Vec<Source>,
-    /// For tests.
+    /// A deliberate fault, for tests.
     pub fault: Option<Fault>,
 }
 
 /// Why a manager cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ManagerError {
-    /// No control socket.
+    /// The control socket cannot be opened.
     #[error("cannot open a control socket: {0}")]
     Socket(io::Error),
-    /// No bell or no thread.
+    /// The eventfd or the session's thread cannot be had.
     #[error("cannot start the manager: {0}")]
     Start(io::Error),
-    /// Threads count as processes do, and the program needs them.
-    #[error("the limit of processes leaves {0}, which are left to the program")]
+    /// Threads count as processes against the limits, and the few that are left belong to the program.
+    #[error("the limit on processes leaves room for only {0} more, and the program needs these")]
     Processes(u64),
 }
 
@@ -148,12 +149,12 @@ impl Manager {
         Ok(Manager { address, budget_bytes, stop, bell, report })
     }
 
-    /// What programs need in the environment variable `FORETELL_SOCKET`.
+    /// The value for a program's environment variable `FORETELL_SOCKET`.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Ends the manager and returns its report; waits two seconds at most.
+    /// Ends the manager and returns its report. Waits 2 s at most.
     pub fn stop(self) -> Report {
         self.stop.store(true, Ordering::Release);
         self.bell.ring();

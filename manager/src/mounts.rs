@@ -1,16 +1,15 @@
-//! Which device serves a path, told without touching the path.
+//! Which device serves a path, determined without touching the path.
 //!
-//! Asking the path itself (`stat`) would wait for the very device that prefetching is to keep busy.
-//! The mount table is in memory: the mount point that is the longest prefix of the path names the
-//! device. A symbolic link that leads elsewhere is taken for what it looks like; that costs the wrong
-//! thread pool, nothing else.
+//! `stat` on the path would wait for the device that is to be kept busy. The mount table is in memory instead: the mount point
+//! that is the longest prefix of the path names the device. Symbolic links are not followed, so a path through one may be
+//! assigned to the wrong device's threads. That has no other effect.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use foretell_policy::DeviceId;
 
-/// The mount table as it was when it was read.
+/// A copy of the mount table.
 #[derive(Debug, Default)]
 pub(crate) struct Mounts {
     /// Mount point (without a slash at its end) and device, later mounts after earlier ones.
@@ -18,7 +17,7 @@ pub(crate) struct Mounts {
 }
 
 impl Mounts {
-    /// Reads this process's table; an unreadable one makes everything a single device.
+    /// Reads this process's table. If it cannot be read, all paths belong to one device.
     pub(crate) fn read() -> Self {
         Mounts::parse(&std::fs::read("/proc/self/mountinfo").unwrap_or_default())
     }
@@ -41,9 +40,8 @@ impl Mounts {
         Mounts { mounts }
     }
 
-    /// The device that serves `path`, which is absolute. Compares bytes, not components: it is asked
-    /// for every hint, and a path with a doubled slash may be wrong at the same small cost as a
-    /// symbolic link.
+    /// The device that serves `path`, which is absolute. It compares bytes rather than components, since it runs for every
+    /// hint. A path with a doubled slash may be assigned to the wrong device, like one with a symbolic link.
     pub(crate) fn device_of(&self, path: &Path) -> DeviceId {
         let path = path.as_os_str().as_bytes();
         let is_below = |point: &[u8]| {

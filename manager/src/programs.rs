@@ -1,4 +1,4 @@
-//! The programs that have introduced themselves: their rings, their connections, their ends.
+//! The programs that have introduced themselves: their rings, and how their ends are noticed.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -21,18 +21,18 @@ pub(crate) struct Program {
 /// How a process's end is noticed.
 #[derive(Debug)]
 enum Life {
-    /// This is readable then.
+    /// By this pidfd, which is readable after the end.
     Watched(OwnedFd),
-    /// By asking whether there is a process of this number: where descriptors are short. One that has the number later is taken
-    /// for it; that costs the memory of a ring.
+    /// By asking whether a process has this number, where descriptors are short. A later process with the same number is taken
+    /// for it, which costs the memory of a ring.
     Asked(Pid),
-    /// It has ended, or another program has taken its place in the process.
+    /// It has ended, or the process has executed another program.
     Over,
 }
 
 impl Program {
-    /// Takes over the ring that came with `hello`, or says why it cannot be used. `watches` says whether there is a descriptor
-    /// for it.
+    /// Takes over the ring that came with `hello`, or returns the reason why it cannot be used. `watches` says whether a
+    /// descriptor may be spent on a pidfd.
     pub(crate) fn adopt(
         connection: &Connection,
         hello: Hello,
@@ -48,17 +48,17 @@ impl Program {
         Ok(Program { ring, life, reader })
     }
 
-    /// Whether a descriptor watches over it.
+    /// Whether a pidfd reports its end.
     pub(crate) fn is_watched(&self) -> bool {
         matches!(self.life, Life::Watched(_))
     }
 
-    /// Whether its end has to be asked for.
+    /// Whether its end must be polled.
     pub(crate) fn is_asked(&self) -> bool {
         matches!(self.life, Life::Asked(_))
     }
 
-    /// Another program has taken its place in the process.
+    /// Notes that the process has executed another program.
     pub(crate) fn is_replaced(&mut self) {
         self.life = Life::Over;
     }
@@ -81,17 +81,18 @@ impl Program {
         self.ring.set_interest(wanted);
     }
 
-    /// What has come in, or of a process that has `ended` what it left behind, until `each` has had enough.
+    /// Passes the waiting records to `each` until it returns false. `ended` says whether the process has ended: then records
+    /// that it left unfinished are skipped at once.
     pub(crate) fn drain_while(&mut self, ended: bool, each: impl FnMut(Record) -> bool) {
         self.ring.drain_while(ended, each);
     }
 
-    /// The manager ends: programs that are started from now on are none of its business.
+    /// Tells the process that the manager ends, so that it does not put the library along with further programs.
     pub(crate) fn tell_end(&self) {
         self.ring.tell_end();
     }
 
-    /// For tests: the ring is full from now on.
+    /// Marks the ring as full, for tests.
     pub(crate) fn fill_ring(&self) {
         self.ring.fill();
     }
@@ -100,7 +101,7 @@ impl Program {
         self.ring.counters()
     }
 
-    /// Readable when the process has ended, if it is watched.
+    /// The pidfd, which is readable when the process has ended; `None` if it is not watched.
     pub(crate) fn end(&self) -> Option<BorrowedFd<'_>> {
         match &self.life {
             Life::Watched(pidfd) => Some(pidfd.as_fd()),
@@ -114,7 +115,7 @@ fn is_there(pid: Pid) -> bool {
 }
 
 impl Drop for Program {
-    /// Nobody will read the ring from here on: the program need not fill it.
+    /// The ring is not read any more, so the program need not fill it.
     fn drop(&mut self) {
         self.ring.set_interest(false);
     }

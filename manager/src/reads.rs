@@ -1,9 +1,10 @@
-//! What programs have read, on its way from their rings to the policy.
+//! The reads of programs, on their way from the rings to the policy.
 //!
-//! A record is a call, and the policy thinks in blocks. The policy is told of several at a time, so that it
-//! can have what it keeps of them loaded together. A call that did not wait for a device, and that read a whole
-//! block or more, also says what a block in memory costs (`T_hit`): an access is a block's, and of a block
-//! that is read in small parts each call would give a time of its own.
+//! A record is one call; the policy counts in blocks. Blocks are reported several at a time, so that the policy can prefetch its
+//! own tables for them together.
+//!
+//! A call that did not wait for a device and read at least one whole block is also a sample of `T_hit`, the cost of a block in
+//! memory. Shorter calls are no samples: an access is a whole block, and several of them would make up one.
 
 use std::ops::RangeInclusive;
 
@@ -15,16 +16,16 @@ use crate::driver::file::file_id;
 /// Bytes of the policy's block: 8 KiB, as in TIP.
 pub const BLOCK_BYTES: u64 = 8 * 1024;
 
-/// Blocks that one record may stand for: Linux reads at most 2 GiB in one call.
+/// Most blocks that one record may cover: Linux reads at most 2 GiB in one call.
 const CALL_BLOCKS_MAX: u64 = (2 << 30) / BLOCK_BYTES;
 
-/// `T_hit` is believed within these bounds: it counts for all programs, and is one's word. In ns.
+/// Bounds of a `T_hit` sample, in ns: one program reports it, and it is used for all.
 const HIT_NS: RangeInclusive<u64> = 100..=10_000;
 
-/// `T_hit` does not depend on it.
+/// `T_hit` does not depend on the device.
 const ANY_DEVICE: DeviceId = DeviceId(0);
 
-/// What a block took of a call for so many bytes that did not wait, if it was for one or more.
+/// The time of one block in a call that did not wait. `None` if the call read less than a block.
 fn hit_sample(duration_ns: u64, length_bytes: u64, block_bytes: u64) -> Option<Nanos> {
     let block_ns = u128::from(duration_ns) * u128::from(block_bytes) / u128::from(length_bytes);
     let block_ns = u64::try_from(block_ns).unwrap_or(u64::MAX);
@@ -37,7 +38,8 @@ pub(crate) struct Reads<'a> {
     policy: &'a mut Policy,
     now: Nanos,
     of: ReaderId,
-    /// Blocks, and how long their calls had to wait, if they had to: all of it at a call's first block.
+    /// Blocks to be reported, each with the time that its call waited if it did. The first block of a call carries the whole
+    /// time.
     next: Vec<(Block, Option<Nanos>)>,
     told_blocks: u64,
 }
@@ -47,7 +49,7 @@ impl<'a> Reads<'a> {
         Reads { policy, now, of, next: Vec::with_capacity(PREPARED_MAX), told_blocks: 0 }
     }
 
-    /// One call of the program.
+    /// Takes in one call of the program.
     pub(crate) fn take(&mut self, record: Record) {
         if record.kind != RecordKind::Read || record.length_bytes == 0 {
             return;
@@ -63,7 +65,7 @@ impl<'a> Reads<'a> {
         {
             self.policy.observe(ANY_DEVICE, Cost::Hit, sample);
         }
-        // A record is a program's word; more blocks than any one call reads are not believed.
+        // A program may claim anything, so a record counts for no more blocks than one call can read.
         for index in first..=last.min(first + CALL_BLOCKS_MAX) {
             let waited = if index == first { Nanos(record.duration_ns) } else { Nanos::ZERO };
             self.next.push((Block { file, index }, stalled.then_some(waited)));
@@ -73,12 +75,12 @@ impl<'a> Reads<'a> {
         }
     }
 
-    /// Blocks that the policy has been told of.
+    /// Number of blocks reported to the policy.
     pub(crate) fn told_blocks(&self) -> u64 {
         self.told_blocks
     }
 
-    /// Tells the policy of those that it has not been told of.
+    /// Reports the pending blocks to the policy.
     pub(crate) fn tell(&mut self) {
         self.told_blocks += self.next.len() as u64;
         self.policy.prepare(self.next.iter().map(|&(block, _)| block));
@@ -125,7 +127,7 @@ mod tests {
             policy.completed(NOW, fetch.id, Outcome::Fetched);
         }
         let fetched = policy.counts().prefetched;
-        // More and fewer than are prepared at a time; nothing; and what is not a call that read.
+        // More and fewer blocks than are prepared at a time, no blocks, and a record that is no read.
         let mut reads = Reads::new(&mut policy, NOW, ReaderId(1));
         for (first, blocks) in [(0, 100), (100, 0), (100, 3), (103, 10)] {
             reads.take(record(first, blocks));

@@ -1,4 +1,4 @@
-//! What a run did, as the manager saw it.
+//! The report of a run, as the manager saw it.
 
 use foretell_policy::Counts;
 use foretell_protocol::Counters;
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 /// Hints, by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HintReport {
-    /// Hints given, without guesses that named nothing or were not looked up by the end.
+    /// Hints given. Guesses that named no file, or were not looked up by the end, do not count.
     pub given: u64,
     /// Hints whose file was looked up.
     pub resolved: u64,
-    /// Hints that could not be read, or whose file could not be had.
+    /// Hints that could not be read, or whose file could not be opened.
     pub refused: u64,
-    /// Hints that were not looked at, since all before them was in memory.
+    /// Hints that were not looked at, since the data of the hints before them was in memory.
     pub passed_over: u64,
 }
 
@@ -23,19 +23,19 @@ pub struct HintReport {
 pub struct BlockReport {
     /// Bytes of a block.
     pub block_bytes: u64,
-    /// Fetched, or handed out to be.
+    /// Fetched, or in flight.
     pub prefetched: u64,
     /// In memory before the program read them.
     pub useful: u64,
-    /// Still on their way when the program read them.
+    /// Still in flight when the program read them.
     pub late: u64,
     /// Not read by the time the run ended.
     pub wasted: u64,
-    /// On their way when the run ended.
+    /// In flight when the run ended.
     pub unfinished: u64,
     /// Could not be fetched, or lie beyond the end of their file.
     pub refused: u64,
-    /// Hinted, and in memory without foretell's doing.
+    /// Hinted, and in memory already without foretell.
     pub already_cached: u64,
     /// Hinted, and read by the program before their turn came.
     pub overtaken: u64,
@@ -50,23 +50,23 @@ pub struct ProgramReport {
     pub read_calls: u64,
     /// Bytes they returned.
     pub read_bytes: u64,
-    /// Bytes that were read from anything else, as far as seen.
+    /// Bytes read from anything else through hooked calls.
     pub other_read_bytes: u64,
     /// Seconds spent in reads that had to wait (took longer than 50 µs).
     pub read_stall_s: f64,
     /// Seconds spent in opens that had to wait.
     pub open_stall_s: f64,
-    /// Records that were lost because a ring was full. Counts of blocks may be off by as many.
+    /// Records lost because a ring was full. Counts of blocks may be off by as many.
     pub dropped_records: u64,
-    /// Programs that were executed without the library, as far as known.
+    /// Programs executed without the library, as far as known.
     pub left_alone: u64,
 }
 
-/// Whether the manager did its work to the end.
+/// How the manager ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ManagerState {
-    /// It did.
+    /// It did its work to the end.
     Finished,
     /// It failed, for this reason; the program ran on without it.
     Failed(String),
@@ -87,7 +87,7 @@ pub struct Report {
     pub blocks: BlockReport,
     /// Programs.
     pub programs: ProgramReport,
-    /// The first thing that was refused, in words.
+    /// The first refusal, in words.
     pub first_refusal: Option<String>,
     /// The policy's last decisions as text, if they were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,7 +95,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// A report of nothing, by a manager in `state`.
+    /// A report without counts, of a manager in `state`.
     pub fn empty(state: ManagerState, budget_bytes: u64) -> Self {
         Report {
             manager: state,

@@ -1,9 +1,9 @@
-//! How many threads the manager may have, of what limits of processes leave.
+//! How many threads the manager may have under the limits on processes.
 //!
-//! Threads count as processes do, against a user's limit (`ulimit -u`) and a control group's. A program that can fork
-//! without foretell is to be able to fork with it: so threads are asked for here, one at a time, and are refused as soon as they
-//! would take more than a small part of what is free. What is free changes as programs come and go; it is looked at again
-//! when threads are asked for, but not all the time, since counting a user's threads takes a look at every process.
+//! Threads count as processes against a user's limit (`ulimit -u`) and a control group's. A program that can fork without
+//! foretell must be able to fork with it. So each thread needs a permit from here, which is refused if the threads would take
+//! more than a small share of the free processes. The free processes are counted again when a permit is asked for, but not each
+//! time: counting a user's threads reads a file of every process.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,17 +14,17 @@ use rustix::process::{Resource, getrlimit, getuid};
 
 use crate::control_groups;
 
-/// Threads may take this part of what limits leave, as a divisor.
+/// Share of the free processes that threads may take, as a divisor.
 const SHARE_DIVISOR: u64 = 8;
 
-/// With less left no manager starts: its own process and first threads would be a large part of it.
+/// Free processes that a manager needs to start. Of fewer, its own process and first threads would be a large part.
 const START_MIN: u64 = 24;
 
-/// What was counted is believed for so long, and for this many times of what counting took.
+/// A count is reused for this time, and for at least this multiple of the time that counting took.
 const BELIEVED: Duration = Duration::from_millis(100);
 const BELIEVED_COUNTS: u32 = 50;
 
-/// See the [module](self). A clone is the same.
+/// See the [module](self). Clones share one state.
 #[derive(Clone, Debug)]
 pub(crate) struct Threads {
     shared: Arc<Shared>,
@@ -53,10 +53,10 @@ impl Drop for Permit {
 }
 
 impl Threads {
-    /// For a manager about to start.
+    /// The threads of a manager that is about to start.
     ///
     /// # Errors
-    /// How many processes are left, if they are too few.
+    /// The number of free processes, if it is too small.
     pub(crate) fn new() -> Result<Self, u64> {
         let threads = Threads { shared: Arc::default() };
         match threads.free() {
@@ -65,14 +65,14 @@ impl Threads {
         }
     }
 
-    /// A thread more, if there is room for it.
+    /// A permit for one more thread, if there is room for it.
     pub(crate) fn permit(&self) -> Option<Permit> {
         let taken = self.shared.taken.fetch_add(1, Ordering::Relaxed);
         let permit = Permit(Arc::clone(&self.shared)); // Given back where it is refused.
         self.free().is_none_or(|free| has_room(free, taken as u64)).then_some(permit)
     }
 
-    /// Processes that limits leave; `None` if there is no limit that matters.
+    /// Free processes under the limits; `None` if no limit applies.
     fn free(&self) -> Option<u64> {
         let mut counted = self.shared.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -86,7 +86,7 @@ impl Threads {
     }
 }
 
-/// Whether there is room for one more beside `taken` threads, where `free` are left.
+/// Whether there is room for one more thread beside `taken` threads, with `free` free processes.
 fn has_room(free: u64, taken: u64) -> bool {
     taken < (free + taken) / SHARE_DIVISOR
 }
@@ -96,7 +96,7 @@ fn free_processes() -> Option<u64> {
     free_of_user().into_iter().chain(groups).min()
 }
 
-/// The least that one of the control groups in `table` leaves.
+/// The free processes of the fullest control group in `table`.
 fn free_in_groups(table: &str, root: &Path) -> Option<u64> {
     let groups = control_groups::groups(table, root, "pids");
     let free = |group: control_groups::Group| {
@@ -105,11 +105,11 @@ fn free_in_groups(table: &str, root: &Path) -> Option<u64> {
     groups.into_iter().filter_map(free).min()
 }
 
-/// What the user's limit leaves; root has none.
+/// The free processes under the user's limit; root has no limit.
 fn free_of_user() -> Option<u64> {
     let user = getuid();
     let limit = getrlimit(Resource::Nproc).current.filter(|_| !user.is_root())?;
-    // Those of all users together are known without a look at each.
+    // The number for all users together is one read. If it is small, the user's own need not be counted.
     let all = std::fs::read_to_string("/proc/loadavg").ok().and_then(|line| tasks_in(&line));
     let used = match all {
         Some(all) if all <= limit / 2 => all,
@@ -123,7 +123,7 @@ fn tasks_in(line: &str) -> Option<u64> {
     line.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
 }
 
-/// The threads of all processes of this real user that can be seen.
+/// The threads of all visible processes of this real user.
 fn threads_of(user: u32) -> u64 {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let is_number = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(most(1_000), 1_000 / SHARE_DIVISOR);
         assert_eq!(most(START_MIN), START_MIN / SHARE_DIVISOR);
         assert_eq!(most(SHARE_DIVISOR - 1), 0);
-        // Others have taken all: none is added to those that are there.
+        // Nothing is free: no thread is added to those that run.
         assert!(!has_room(0, 3));
     }
 

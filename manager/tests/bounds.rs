@@ -1,4 +1,4 @@
-//! What the manager keeps of what it is told is bounded, whoever tells it.
+//! The memory that the manager takes for hints is bounded, whichever way they come.
 
 use std::fs;
 use std::path::Path;
@@ -12,12 +12,12 @@ use foretell_manager::{Manager, Options, Source};
 use foretell_policy::{Extent, Segment};
 use foretell_protocol::{Client, Extent as ToldExtent, Hint, STREAM_EXTERNAL, Segment as Told};
 
-/// What a source, or a process, may have kept: half of the manager's bound.
+/// Most memory for the hints of one source or process: half of the manager's bound.
 const ONE_MAX_BYTES: usize = 64 << 20;
 
 const SEGMENT_BYTES: usize = size_of::<Segment>();
 
-/// Far more than is read of it.
+/// A sparse file, far larger than the part that is read.
 fn large_file(folder: &Path) -> std::path::PathBuf {
     let path = folder.join("large");
     fs::File::create(&path).and_then(|file| file.set_len(1 << 40)).expect("a sparse file");
@@ -58,7 +58,7 @@ fn a_list_of_very_many_segments_waits_for_room() {
     let options = Options { budget_bytes: 1 << 20, sources, ..Options::default() };
     let manager = Manager::start(options).expect("it starts");
     let taken = settled(|| given.load(Ordering::Relaxed));
-    // What is kept, and what the source is ahead by.
+    // The hints that are kept, and those that the source is ahead by.
     let most = (ONE_MAX_BYTES + (16 << 20)) / (SEGMENTS * SEGMENT_BYTES);
     assert!((10..=most).contains(&taken), "{taken} of {LINES} lines, at most {most}");
     drop(manager.stop());
@@ -86,7 +86,7 @@ fn a_connection_for_each_hint_waits_for_room_too() {
     };
     let mut sent = 0;
     for number in 0..HINTS {
-        // Where there is no room for one more, it is told so.
+        // Without room for one more connection this fails.
         let client = Client::connect(manager.address());
         sent += usize::from(client.is_ok_and(|client| client.hint(&hint(number)).is_ok()));
     }

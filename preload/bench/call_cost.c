@@ -76,8 +76,8 @@ static int by_size(const void *one, const void *other)
     return (a > b) - (a < b);
 }
 
-/* What the hook adds to a read: the median difference of neighbouring batches, one through the hook
- * and one past it, so that a change of the machine's mood hits both. */
+/* The cost that the hook adds to a read: the median difference of neighbouring batches, one through the
+ * hook and one past it, so that a change of the machine's speed affects both. */
 static double extra_ns(void)
 {
     enum { BATCHES = 401, BATCH = 2000 };

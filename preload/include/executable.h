@@ -1,7 +1,7 @@
 /*
- * What is executed, and whether the library goes along with it.
+ * Whether the library goes along with an executed program.
  *
- * Decides for one exec, by looking at the file, whether LD_PRELOAD would work there without a trace.
+ * Decides for one exec, by looking at the file, whether LD_PRELOAD works there without a visible effect.
  * It does for a dynamically linked program of this machine and this C library. It does not for:
  *
  *   A. static programs (no PT_INTERP): they load nothing, but hand the variables on
@@ -12,16 +12,16 @@
  *      or groups differ: ld.so ignores the library, and the program would see our variable
  *   F. a library that ld.so could not open here (chroot, another user, no free descriptor): it prints
  *      a line
- *   G. a file that this process has locked (fcntl): to look at it would take the lock away
+ *   G. a file that this process has locked (fcntl): opening and closing it would release the lock
  *
- * Scripts are decided by their interpreter. What cannot be read is left alone.
+ * Scripts are decided by their interpreter. A file that cannot be read is left alone.
  *
  * Invariants: async-signal-safe and fit for a vfork child: no heap, no static memory written, some
- * 300 bytes of stack, no descriptor left open, errno kept. Nothing is opened that execve would not
- * open: pipes and devices are told by stat. The system calls are those that ld.so makes in any
+ * 300 bytes of stack, no descriptor left open, errno kept. Only files that execve would open are
+ * opened: pipes and devices are recognised by stat. The system calls are those that ld.so makes in any
  * program, those that ask for users and groups, and fgetxattr.
  *
- * The code has no part in the rest of the library: `foretell run` is linked with it, too.
+ * The code is independent of the rest of the library: `foretell run` is linked with it, too.
  */
 #ifndef FORETELL_PRELOAD_EXECUTABLE_H
 #define FORETELL_PRELOAD_EXECUTABLE_H
@@ -30,7 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A file, whatever its name. All zero: not known. */
+/* A file, independent of its name. All zero: not known. */
 struct file_identity {
     uint64_t device;
     uint64_t inode;
@@ -38,30 +38,30 @@ struct file_identity {
 
 struct library {
     const char *path;           /* absolute */
-    struct file_identity file;  /* what must be found there; if not known, anything */
+    struct file_identity file;  /* the file that must be found there; if not known, any file */
     struct file_identity loader; /* a program's dynamic linker that is known to fit */
-    /* Files that this process has locked (fcntl), and how many: SIZE_MAX if that is not known. They are
-     * not looked at, since closing a file takes the process's locks from it. */
+    /* Files that this process has locked (fcntl), and their number: SIZE_MAX if it is not known. They are
+     * not looked at, since closing a file releases the process's locks on it. */
     const struct file_identity *locked;
     const size_t *locked_count; /* NULL: none */
 };
 
-/* What is about to be executed, as execveat takes it. */
+/* The file to be executed, as execveat takes it. */
 struct executed {
     int folder;
     const char *path;
     int flags;  /* AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW */
-    bool shell; /* what is neither a program nor a script goes to /bin/sh */
-    bool elsewhere; /* will be executed in another folder: a relative path is left alone */
+    bool shell; /* a file that is neither a program nor a script goes to /bin/sh */
+    bool elsewhere; /* it may be executed in another folder: a relative path is left alone */
 };
 
-/* What is looked at lies in the caller's memory, since there may be little stack. */
+/* Working memory in the caller's hands, since there may be little stack. */
 struct look_room {
     uint64_t words[64];
 };
 
-/* Whether the library goes along. If so, *loader is the program's dynamic linker. `path` may be any
- * value: only the kernel reads it. */
+/* Whether the library goes along. If so, *loader is the program's dynamic linker. executed->path may be
+ * any value: only the kernel reads it. */
 bool foretell_goes_along(const struct library *library, const struct executed *executed,
                          struct file_identity *loader, struct look_room *room);
 

@@ -11,15 +11,15 @@
 #include <string.h>
 #include <sys/types.h>
 
-/* posix_spawn, with the library put along as by its hook. */
+/* posix_spawn, with the library going along as in its hook. */
 int foretell_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
                    const posix_spawnattr_t *attributes, char *const argv[], char *const envp[]);
 
-/* A new process has our descriptors: whoever moves their positions from now on is not seen. */
+/* A new process shares our descriptors, and may move their positions unseen from now on. */
 void foretell_share_descriptors(void);
 
-/* The program locks itself up, by a system call that is about to be made: from here on everything is
- * forwarded, and the library goes along no more. */
+/* The program is about to forbid itself system calls or the clock. From here on everything is forwarded,
+ * and the library goes along no more. */
 void foretell_notice_lock_up(void);
 
 /* Whether system and popen of this glibc run `sh -c -- LINE`. Before 2.38 they run `sh -c LINE`, where a
@@ -34,11 +34,11 @@ static inline bool foretell_shell_gets_dashes(const char *version)
 
 /* command.c: in a forked child, whose parent's other threads may have held the locks. */
 void foretell_commands_forked(void);
-/* command.c: before a stream is closed, by whatever name: the shell behind it, if
- * popen's hook has started one, else 0. */
+/* command.c: called before a stream is closed by any function. Returns the shell behind it if popen's hook
+ * has started one, else 0. */
 pid_t foretell_take_pipe(FILE *stream);
-/* After it: waits for that shell. Returns what the call returns: the shell's status, or `closed` if
- * there is none. */
+/* Called after the close: waits for that shell. Returns the result of the whole call: the shell's status,
+ * or `closed` if there is no shell. */
 int foretell_wait_for_pipe(pid_t pid, int closed);
 
 #endif

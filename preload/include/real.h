@@ -7,7 +7,7 @@
  * How: three kinds of slots. A. names of descriptor calls begin with a raw system call, which serves
  * constructors of other libraries that run before ours; dlsym is never called for them later.
  * B. names of stdio and of the process family have no raw equivalent and begin NULL; REAL() resolves
- * all slots at the first such call before the constructor. That may allocate, but whoever calls stdio
+ * all slots at the first such call before the constructor. That may allocate, but a caller of stdio
  * may allocate too, so no allocator is entered twice. C. names that the running libc lacks keep the
  * raw call, or take the slot of their nearest equivalent.
  */
@@ -37,13 +37,13 @@ struct open_how;
      const posix_spawnattr_t *attributes, char *const argv[], char *const envp[])
 
 /*
- * Versions. glibc keeps what a function did for programs that were linked when it did so, under the
- * version of that time. A name of which it has several is exported with the same ones, each
- * forwarding to its own. Names without a version here serve references to any.
+ * Versions. glibc keeps a function's old behaviour for programs that were linked to it, under an old
+ * version. A name with several versions is exported with the same ones, and each forwards to its own.
+ * Names without a version here serve references to any version.
  *
- * A version marked with one @ is found by programs that were linked to it, and not by dlsym. So are
- * exported names that the C library lacks with which this library was built: a program that needs
- * them runs with a newer one only.
+ * A version marked with one @ is found by programs that were linked to it, and not by dlsym. The same
+ * holds for exported names that are missing in the C library with which this library was built: a
+ * program that needs them runs with a newer C library only.
  */
 #if defined(__x86_64__)
 #define LLSEEK_VERSION "GLIBC_2.2.5"

@@ -1,8 +1,8 @@
 /*
- * What the library knows: the ring, the registration and the descriptor table.
+ * The library's state: the ring, the registration and the descriptor table.
  *
- * Decides which descriptors are watched and what is written for a call. All state is atomics in
- * static memory, so that every hook may run in a signal handler, at any moment, in any thread.
+ * Decides which descriptors are watched and which counters and records a call writes. All state is
+ * atomics in static memory, so every hook may run in a signal handler, at any moment, in any thread.
  *
  * Descriptor states (entry.tag = epoch << 8 | identity known << 7 | state):
  *   UNKNOWN  nothing is known. Identified at the first read that is recorded.
@@ -10,22 +10,21 @@
  *   OWNED    opened read-only by this process and never shared: the position is tracked here. In an
  *            entry of an old epoch it means SHARED.
  *   SHARED   adopted or inherited: another reader may move the position, so the kernel is asked for it.
- *   FRESH    opened read-only, or duplicated, while nobody wanted records. Counted as a regular file,
+ *   FRESH    opened read-only, or duplicated, while no records were wanted. Counted as a regular file,
  *            and adopted as soon as records are wanted. Its stalls are owed until its kind is known.
  *
- * A read that is not recorded makes no system call but the one that the program asked for: the
- * program may have forbidden all others to itself (strict seccomp). So kinds are asked for when a
- * descriptor is opened for writing too, at the program's start (standard input), and before the
- * first read that is recorded. Stalls of a FRESH descriptor are owed: they are counted when it is
- * closed or the process ends, if it turns out to be a regular file.
+ * A read that is not recorded makes only the program's own system call: the program may have forbidden
+ * itself all others (strict seccomp). So a kind is looked up when a descriptor is opened for reading and
+ * writing, at the program's start (standard input), and before the first recorded read. Stalls of a FRESH
+ * descriptor are owed: when it is closed or the process ends, they are counted if it is a regular file.
  *
- * Invariants: resetting an entry to UNKNOWN or FRESH is always right, so it needs no check of who
- * does it: a vfork child that closes or duplicates resets its parent's entry without harm. Claiming
- * another state is right only in the process that the table belongs to, hence the pid check.
+ * Invariants: resetting an entry to UNKNOWN or FRESH is always right, in any process. So a vfork child
+ * that closes or duplicates a descriptor resets its parent's entry without harm. Claiming another state
+ * is right only in the process that the table belongs to, hence the pid check.
  *
- * What may fail: the ring may be full (the record is dropped and counted), memory for a table page
- * may be refused (its descriptors go unwatched), two threads may race on one descriptor (a record
- * may then name a wrong offset, which costs a wrong guess, nothing else).
+ * What may fail: the ring may be full (the record is dropped and counted); memory for a table page may
+ * be refused (its descriptors go unwatched); two threads may race on one descriptor (a record may then
+ * name a wrong offset, which costs at most a wrong prefetch).
  */
 #ifndef FORETELL_PRELOAD_STATE_H
 #define FORETELL_PRELOAD_STATE_H
@@ -63,10 +62,10 @@ struct descriptor {
 #define TABLE_PAGE_ENTRIES 256u
 #define TABLE_PAGES 4096u
 
-/* The process's ring, or a private header that nobody reads while there is none: hooks never test
- * for NULL. */
+/* The process's ring. While there is none, a private header that is never read, so hooks need no test for
+ * NULL. */
 extern struct foretell_ring_header *foretell_ring;
-/* Raised by everything that lets another process share our descriptors' positions. */
+/* Raised whenever another process comes to share our descriptors' positions. */
 extern uint32_t foretell_epoch;
 extern struct descriptor *foretell_table[TABLE_PAGES];
 
@@ -97,8 +96,8 @@ bool foretell_is_own_process(void);
 /* A forked child announces itself at its first open or recorded read rather than at fork: most
  * children exec at once. */
 void foretell_register_if_pending(void);
-/* Whether nobody listens at the manager's address any more: for those whose ring the manager has let go
- * of before its end, and cannot tell. errno may change. */
+/* Whether no manager listens at the address any more. Needed if the manager dropped this process's ring
+ * before its own end, and so could not report the end in it. errno may change. */
 bool foretell_manager_is_gone(void);
 /* From here on everything is forwarded, in this process and in its children. */
 void foretell_switch_off(void);
@@ -109,17 +108,17 @@ static inline bool foretell_locks_up(int option)
 }
 
 /* filter.c */
-/* Whether this process is under more seccomp filters than those that are known. True if it cannot be
- * told. In the constructor alone. */
+/* Whether this process is under more seccomp filters than known_filters. True if that cannot be found out.
+ * Called in the constructor only. */
 bool foretell_is_filtered(uint32_t known_filters);
 
 /* descriptor_table.c */
 /* The entry for writing; makes its table page. NULL if fd is negative, too large, or memory is
  * refused. */
 struct descriptor *foretell_entry_make(int fd);
-/* Learns what a descriptor is. Returns the new tag: IGNORED if it is not a regular file. */
+/* Looks up what a descriptor is. Returns the new tag: IGNORED if it is not a regular file. */
 uint64_t foretell_adopt(int fd, struct descriptor *entry);
-/* Learns what a descriptor of our own is, which has just been opened. False if it is no regular file. */
+/* Looks up what a descriptor is that this process has just opened. False if it is no regular file. */
 bool foretell_identify(int fd, struct descriptor *entry);
 /* Before a recorded read of a descriptor that is UNKNOWN or FRESH: its entry if it is a regular
  * file, else NULL. */
@@ -132,16 +131,16 @@ void foretell_forget_range(unsigned first, unsigned last);
 void foretell_note_lock(int fd);
 /* fd is about to be duplicated. */
 void foretell_share(int fd);
-/* fd has been duplicated as copy (negative: it has not). */
+/* fd has been duplicated as copy; a negative copy means that this failed. */
 void foretell_copied(int fd, int copy);
 /* A read of a FRESH descriptor stalled. */
 void foretell_owe(struct descriptor *entry, uint64_t stall_ns);
-/* Files that this process has locked, and how many; SIZE_MAX: too many to know. */
+/* Files that this process has locked, and their number; SIZE_MAX: too many to keep. */
 extern struct file_identity foretell_locked[];
 extern size_t foretell_locked_count;
-/* The process ends: counts what is owed. */
+/* At the end of the process: looks up the descriptors that owe stalls, and counts these. */
 void foretell_settle_all(void);
-/* In a forked child: drops what the parent owes and what its other threads were at. */
+/* In a forked child: drops the stalls that the parent owes, and the lookups of its other threads. */
 void foretell_table_forked(void);
 
 /* record.c */
@@ -171,9 +170,8 @@ static inline enum activity activity(void)
     return (enum activity)__atomic_load_n(&foretell_active, __ATOMIC_RELAXED);
 }
 
-/* When a read begins; 0 if it is not to be timed. A process that has done nothing but read since it
- * was forked may have locked itself up: strict seccomp takes the processor's clock away too, and
- * then reading it is a fault. */
+/* The time at which a read begins; 0 if it is not to be timed. A process that has only read since its fork
+ * may be in strict seccomp mode, which forbids the processor's clock too: then reading it is a fault. */
 static inline uint64_t read_begins(enum activity now)
 {
     return LIKELY(now == ANNOUNCED) ? now_ns() : 0;
@@ -220,8 +218,7 @@ static inline uint64_t tag_of(const struct descriptor *entry)
     return __atomic_load_n(&entry->tag, __ATOMIC_ACQUIRE);
 }
 
-/* What a read needs to know first: the entry if fd is watched, NULL if the call is to be forwarded
- * and its bytes counted as other. */
+/* The entry if fd is watched; NULL if the call is to be forwarded and its bytes counted as other. */
 static inline struct descriptor *watched(int fd)
 {
     struct descriptor *entry = entry_of(fd);

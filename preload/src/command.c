@@ -1,9 +1,9 @@
 /*
  * Hooks of system and popen, which start a shell inside libc with the program's environment.
  *
- * That environment names no library (environment.c), so the shell and all below it would not be seen.
- * Where the library goes along, the shell is started here, as POSIX describes system, popen and pclose,
- * with the arguments that this glibc gives it; else the call is libc's.
+ * That environment names no library (environment.c), so the shell and its children would not be seen. If
+ * the library goes along with the shell, the shell is started here, as POSIX describes system, popen and
+ * pclose, with the arguments that this glibc gives it. Else the call is forwarded to libc.
  *
  * As with libc's streams, pclose and fclose wait for the shell, and a later popen's shell does not have
  * the stream open.
@@ -57,7 +57,7 @@ static int wait_for(pid_t pid)
     return ended == pid ? status : -1;
 }
 
-/* Not one: the shell behind a stream must not stay unreaped, nor the lock locked. */
+/* Not a cancellation point: a cancelled thread would leave the shell unreaped, or a lock held. */
 static int wait_for_pipe(pid_t pid)
 {
     int before;
@@ -67,8 +67,8 @@ static int wait_for_pipe(pid_t pid)
     return status;
 }
 
-/* Commands of several threads at once share what the first of them has changed: the dispositions of
- * SIGINT and SIGQUIT, which are to end the command and not the program. */
+/* While commands run, the program ignores SIGINT and SIGQUIT, which are to end the command and not the
+ * program. The first of several concurrent commands sets these dispositions, the last restores them. */
 static pthread_mutex_t commands_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned commands;
 static struct sigaction interrupt_before, quit_before;
@@ -131,7 +131,7 @@ __attribute__((noinline)) static int start_command(struct command *command, cons
     return error;
 }
 
-/* Not inlined: it takes as much stack as libc's own, which the hook must not take beside it. */
+/* Not inlined: it takes as much stack as libc's system, and the hook must not take both. */
 __attribute__((noinline)) static int run_command(const char *line)
 {
     struct command command = {0};
@@ -157,7 +157,7 @@ HOOK(int, system, (const char *line))
     return REAL_LATE(system)(line);
 }
 
-/* Streams whose shells are waited for here. */
+/* Streams of shells that were started here. */
 struct pipe_stream {
     struct pipe_stream *next;
     FILE *stream;
@@ -167,7 +167,7 @@ struct pipe_stream {
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pipe_stream *streams;
 
-/* "r" or "w", and "e" for a stream that is closed by exec. False for all else. */
+/* "r" or "w", and "e" for a stream that is closed by exec. Returns false for any other mode. */
 static bool read_mode(const char *mode, bool *reads, bool *closes)
 {
     unsigned directions = 0;
@@ -287,7 +287,7 @@ int foretell_wait_for_pipe(pid_t pid, int closed)
     if (LIKELY(pid == 0))
         return closed;
     int status = wait_for_pipe(pid);
-    return status != 0 ? status : closed; /* closed: what was in the buffer could not be written */
+    return status != 0 ? status : closed; /* closed: whether the rest of the buffer was written */
 }
 
 HOOK(int, pclose, (FILE * stream))

@@ -1,16 +1,16 @@
 /*
- * Hooks of copies within the kernel: reads of one descriptor whose bytes the program never sees.
+ * Hooks of copies within the kernel: reads of a descriptor whose bytes do not pass through the program.
  *
- * What a copy takes is the source's time and the destination's. It counts as a wait for the source only
- * where the destination is a regular file: the reader of a pipe or a socket may take as long as it likes.
- * To ask what the destination is takes a system call, once for each descriptor.
+ * A copy waits for its source and for its destination. Its time counts as a wait for the source only if
+ * the destination is a regular file: the reader of a pipe or a socket may take any time. Looking up the
+ * destination's kind takes a system call, once for each descriptor.
  */
 #include "real.h"
 #include "state.h"
 
-/* Where a copy of `result` bytes began; `at` is the call's own offset, which the kernel has moved, or NULL
- * where it moved the descriptor's position. It is looked at only if bytes were moved: without any the
- * kernel has not looked at it either. */
+/* The offset at which a copy of `result` bytes began. `at` is the call's own offset, which the kernel has
+ * moved, or NULL if the kernel moved the descriptor's position. It is read only if bytes were copied: else
+ * the kernel may not have read it either. */
 static uint64_t copy_began(const off64_t *at, ssize_t result)
 {
     return at != NULL && result > 0 ? (uint64_t)(*at - result) : POSITION_UNKNOWN;

@@ -1,9 +1,9 @@
 /*
- * Hooks of the position and descriptor families: what a number means changes here.
+ * Hooks of the position and descriptor families, which change what a descriptor number refers to.
  *
- * Entries are reset without asking whose process this is: that is harmless from a vfork child, whose
- * parent re-adopts the descriptor at its next read, and right everywhere else (state.h). They are
- * reset *before* the forwarded call: afterwards another thread may already have been given the number.
+ * Entries are reset without asking whose process this is. In a vfork child that is harmless, since its
+ * parent re-adopts the descriptor at the next read; everywhere else it is right (state.h). They are reset
+ * *before* the forwarded call: after it another thread may already have been given the number.
  */
 #include "real.h"
 #include "state.h"

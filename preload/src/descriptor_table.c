@@ -42,9 +42,9 @@ struct descriptor *foretell_entry_make(int fd)
 }
 
 /*
- * What the kernel answers is too large for a program's small stack (256 bytes), so it is written
- * here. As many as may be asked at once; a signal handler that finds none free asks another time. A
- * place is lost if a handler jumps out of the question, which costs speed once all are.
+ * The answer of statx (256 bytes) is too large for a program's small stack, so it is written here. There
+ * is a place for each of several questions at once; a caller that finds none free asks another time. A
+ * place is lost if a signal handler jumps out of the question. When all are lost, no kind can be found out.
  */
 #define QUESTIONS 8u
 static struct statx answers[QUESTIONS];
@@ -78,7 +78,7 @@ static enum kind kind_of(int fd, uint64_t *device, uint64_t *inode)
     return kind;
 }
 
-/* As many as programs lock, and a table of which a look at each exec costs nothing. */
+/* More files than programs lock, and few enough to be searched at each exec. */
 #define LOCKED_MAX 256u
 struct file_identity foretell_locked[LOCKED_MAX];
 size_t foretell_locked_count;
@@ -179,7 +179,7 @@ bool foretell_identify(int fd, struct descriptor *entry)
         __atomic_store_n(&entry->device, device, __ATOMIC_RELAXED);
         __atomic_store_n(&entry->inode, inode, __ATOMIC_RELAXED);
     }
-    /* Only if nobody has reset or shared the descriptor meanwhile: their word is newer. */
+    /* Only if the descriptor was not reset or shared meanwhile: that state is newer. */
     uint64_t better = kind == REGULAR ? tag | TAG_IDENTITY : current_tag(IGNORED);
     (void)__atomic_compare_exchange_n(&entry->tag, &tag, better, false, __ATOMIC_RELEASE,
                                       __ATOMIC_RELAXED);

@@ -1,23 +1,25 @@
 /*
- * The environment: hidden from the program (A), and put along with what it executes (B).
+ * The environment: foretell's entries are hidden from the program (A), and added for the programs that it
+ * executes (B).
  *
  * A. foretell's entries are LD_PRELOAD, the last of that name, and FORETELL_PRELOAD. ld.so obeys the
  * last LD_PRELOAD, so the program's own ones stay as they are. The constructor takes both out of the
  * array, before any code of the program runs: the program sees the environment that it was given, and
- * hands on no more. In /proc/PID/environ, which shows the memory, two entries are left behind; their
- * names are changed, so that nobody who copies them preloads anything.
+ * hands on no more. In /proc/PID/environ, which shows the memory, two entries are left behind. Their
+ * names are changed, so that a copy of them preloads nothing.
  *
- * B. Every exec is decided anew, by what is executed (executable.h):
+ * B. Every exec is decided anew, by the file that is executed (executable.h):
  *
- *   what the program hands on            what is executed gets
+ *   the program hands on                 the executed program gets
  *   FORETELL_PRELOAD                     the same: another `foretell run`, which has decided
- *   FORETELL_SOCKET with an empty value  the same: wanted so
+ *   FORETELL_SOCKET with an empty value  the same, counted as left alone: the program asks for it
  *   LD_TRACE_LOADED_OBJECTS              the same: ld.so lists what it loads, as for ldd
  *   something unreadable                 the same: execve says EFAULT
  *   else, and the library does not fit   the same, counted as left alone
  *   else                                 the same and two entries at the end
  *
- * Once the manager has ended, the library stays behind, and FORETELL_SOCKET if it is that manager's.
+ * Once the manager has ended, the library does not go along, and FORETELL_SOCKET is removed if it is that
+ * manager's.
  *
  * No heap and little stack: exec is called in vfork children and signal handlers.
  */
@@ -45,10 +47,10 @@
 #define PRIVATE_BYTES (sizeof PRIVATE + NUMBERS * 17u + ADDRESS_BYTES)
 
 enum handing {
-    NOTHING,   /* the program's own */
-    ALONG,     /* by decision */
-    LOCKED_UP, /* the program's own, and no call is made to decide */
-    WITHDRAWN, /* the manager is gone */
+    NOTHING,   /* the program's own environment */
+    ALONG,     /* the library too, if the decision says so */
+    LOCKED_UP, /* the program's own environment, and no system call is made to decide */
+    WITHDRAWN, /* the manager is gone: the same without its address */
 };
 
 static enum handing handing;
@@ -125,8 +127,8 @@ static void take_out(char **block, const char *one, const char *other, bool init
         if (*from != one && *from != other)
             *to++ = *from;
     to[0] = NULL;
-    /* Behind the kernel's array lies the auxiliary vector, and there are programs that walk from one
-     * to the other: what is free between them becomes an entry of it that means nothing. */
+    /* The auxiliary vector lies behind the kernel's array, and some programs walk from one to the other.
+     * So the free place between them becomes an entry of it that is ignored. */
     if (initial) {
         to[1] = (char *)(uintptr_t)AT_IGNORE;
         to[2] = NULL;
@@ -181,13 +183,13 @@ void foretell_environment_stop(bool gone)
 
 void foretell_environment_lock_up(void)
 {
-    /* By a vfork child, too: to tell it from its parent later would take a call that it may have
-     * forbidden. */
+    /* A vfork child sets it for its parent, too: to tell the two apart later would take a system call that
+     * may be forbidden by then. */
     if (__atomic_load_n(&handing, __ATOMIC_RELAXED) == ALONG)
         __atomic_store_n(&handing, LOCKED_UP, __ATOMIC_RELEASE);
 }
 
-/* What of the program's envp concerns us. */
+/* The entries of the program's envp that matter here. */
 struct survey {
     struct known_pages known;
     size_t count;
@@ -196,11 +198,11 @@ struct survey {
     const char *address;
     size_t address_bytes;
     bool decided; /* to be handed on as it is */
-    bool bad;     /* a part is no memory */
+    bool bad;     /* a part cannot be read */
 };
 
-/* What lies at the beginning of an exec's memory, which also holds the name that is found in PATH, and
- * then what is handed on. */
+/* The beginning of an exec's memory. It also holds the name that is found in PATH. The new environment
+ * follows it. */
 struct work {
     struct survey seen;
     struct file_identity loader;
@@ -213,7 +215,7 @@ struct work {
 #define ARG_MAX_BYTES ((size_t)131072)
 #define STRING_MAX_BYTES ((size_t)131072) /* MAX_ARG_STRLEN of 4 KiB pages, with the NUL */
 
-/* Enough for some thousand variables. Only what is written takes memory. */
+/* Enough for some thousand variables. Only written pages take memory. */
 #define WORK_BYTES 65536u
 
 /* Whether a string, of which a part is readable, begins so. */
@@ -239,7 +241,7 @@ static const char *given_value(struct survey *seen, const char *value, size_t *b
 }
 
 /* B */
-/* An array that the program gives need not be aligned: an element of it may lie in two pages. */
+/* The program's array need not be aligned, so an element of it may lie in two pages. */
 static bool pointer_readable(struct known_pages *known, char *const *at)
 {
     return foretell_readable(known, at) &&
@@ -316,7 +318,7 @@ static void add(struct environment *environment, char *const envp[])
     environment->variables = variables;
 }
 
-/* All but the address of a manager that is gone. */
+/* The program's environment without the address of a manager that is gone. */
 static void leave_out(struct environment *environment, char *const envp[])
 {
     struct work *work = environment->memory;
@@ -343,7 +345,7 @@ static void give_back(struct environment *environment)
     environment->memory = NULL;
 }
 
-/* Room for the survey at least, and then for all. */
+/* Memory of at least `bytes`. */
 static bool take_memory(struct environment *environment, size_t bytes)
 {
     if (bytes <= environment->bytes)
@@ -380,7 +382,7 @@ static void decide(struct environment *environment, char *const envp[], struct e
         count_alone(environment);
 }
 
-/* Surveys, into as much memory as what comes of it will need. */
+/* Surveys envp, and takes as much memory as the new environment will need. */
 static bool survey(struct environment *environment, char *const envp[])
 {
     if (!take_memory(environment, WORK_BYTES))
@@ -441,11 +443,11 @@ bool foretell_environment_shorten(struct environment *environment, char *const e
     return true;
 }
 
-/* Room for what the kernel adds by itself: the file's name, and the names and words of up to five levels of
- * scripts. */
+/* Room for the strings that the kernel adds: the file's name, and the names and words of up to five levels
+ * of scripts. */
 #define SCRIPT_WORDS_BYTES (6u * PATH_MAX)
 
-/* How much the kernel takes: a quarter of the stack, within bounds (fs/exec.c, bprm_stack_limits). */
+/* Most bytes that the kernel accepts: a quarter of the stack, within bounds (fs/exec.c, bprm_stack_limits). */
 static size_t exec_limit_bytes(void)
 {
     struct rlimit stack;
@@ -483,7 +485,7 @@ void foretell_environment_fit(struct environment *environment, char *const envp[
     int saved = errno;
     size_t most = exec_limit_bytes() - SCRIPT_WORDS_BYTES;
     size_t bytes = 0;
-    /* What cannot be read fails with EFAULT, whatever goes along. */
+    /* An array that cannot be read fails with EFAULT in any case. */
     if (add_bytes(&work->seen.known, environment->variables, most, &bytes) &&
         add_bytes(&work->seen.known, argv, most, &bytes) && bytes > most)
         (void)foretell_environment_shorten(environment, envp);

@@ -1,9 +1,9 @@
 /*
- * Whether the library goes along: see executable.h for the cases A to F.
+ * Whether the library goes along: see executable.h for the cases A to G.
  *
- * Everything is read by pread into one small buffer, since a mapping of a file that somebody shortens
- * meanwhile would raise SIGBUS. Numbers of the file are offsets for pread and bounds of loops, never
- * addresses.
+ * Everything is read by pread into one small buffer, since a mapping of a file that is shortened
+ * meanwhile would raise SIGBUS. Numbers read from the file serve as offsets for pread and bounds of
+ * loops, never as addresses.
  */
 #include "executable.h"
 
@@ -17,15 +17,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* As many levels of scripts as the kernel follows. */
+/* Levels of scripts that the kernel follows. */
 #define SCRIPT_LEVELS 5
 /* The longest name of an interpreter or dynamic linker, with its end. Longer ones are left alone. */
 #define NAME_BYTES 128u
-/* More than any program has: bounds the work for a file that claims so. */
+/* More than any program has. They bound the work for a file that claims more. */
 #define SEGMENTS_MAX 256u
 #define DYNAMIC_MAX 4096u
 #define STRINGS_MAX_BYTES (1u << 20)
-/* A part of the library that every page size rounds up. */
+/* The part of the library that is mapped for a trial: one page, whatever its size. */
 #define PAGE_BYTES 4096u
 
 /* The version of glibc that the library needs, as a whole string of a string table. Tests check that
@@ -46,7 +46,7 @@ struct dynamic {
     uint64_t string_bytes;
 };
 
-/* One file, and what has been read of it last. Each function says which member it leaves. */
+/* One file, and the part of it that was read last. Each function says which member it fills. */
 struct look {
     int fd;
     unsigned segments;
@@ -86,7 +86,8 @@ static bool is_same(struct file_identity one, struct file_identity other)
     return one.device == other.device && one.inode == other.inode;
 }
 
-/* Opens what a descriptor stands for anew, whatever it was opened for. Not inlined for its name. */
+/* Opens a descriptor's file anew for reading, whatever the descriptor was opened for. Not inlined, because
+ * of the stack for its name. */
 __attribute__((noinline)) static int open_descriptor(int fd)
 {
     static const char folder[] = "/proc/self/fd/";
@@ -173,7 +174,7 @@ static uint64_t offset_of_address(struct look *look, uint64_t address)
     return 0;
 }
 
-/* One entry; they are read by the bufferful, so look->entries must stay as they are meanwhile. */
+/* One entry. Several are read at a time, so look->entries must not change between calls. */
 static const Elf64_Dyn *entry_at(struct look *look, uint64_t index)
 {
     const struct dynamic *dynamic = &look->dynamic;
@@ -229,7 +230,7 @@ static bool is_sanitizer(const char *name)
     return false;
 }
 
-/* D: whether the program names one of those libraries, or it cannot be told. */
+/* D: whether the program needs one of those libraries. True if that cannot be found out. */
 static bool needs_sanitizer(struct look *look)
 {
     const struct dynamic *dynamic = &look->dynamic;
@@ -253,7 +254,7 @@ static bool needs_sanitizer(struct look *look)
     return false;
 }
 
-/* memmem takes more stack than all this. */
+/* Not memmem, which takes more stack than all of this. */
 static bool holds_needed_version(const char *text, size_t bytes)
 {
     for (size_t i = 0; i + sizeof needed_version <= bytes; i++)
@@ -262,7 +263,7 @@ static bool holds_needed_version(const char *text, size_t bytes)
     return false;
 }
 
-/* C: whether this dynamic linker is that of a glibc which has what the library needs. */
+/* C: whether this dynamic linker belongs to a glibc with the version that the library needs. */
 static bool defines_needed_version(struct look *look)
 {
     const struct dynamic *dynamic = &look->dynamic;
@@ -293,9 +294,9 @@ static bool loader_fits(const struct library *library, struct look *look,
     return fits;
 }
 
-/* F. Leaves the library's kind. What ld.so will do is tried, for there are many reasons for which it
- * could fail: rights, descriptors, a mount without exec. This process may have capabilities that the
- * program will not have: faccessat does not count them. */
+/* F. Leaves the library's kind. It tries what ld.so will do, which can fail for many reasons: rights,
+ * descriptors, a mount without exec. faccessat disregards capabilities that this process has and the
+ * program will not have. */
 static bool library_is_there(const struct library *library, struct look *look)
 {
     struct kind *kind = &look->kind;
@@ -316,14 +317,14 @@ static bool library_is_there(const struct library *library, struct look *look)
     return there;
 }
 
-/* E: as the kernel sees it when it executes a program. */
+/* E: whether real and effective user or group differ, as the kernel sees it at an exec. */
 static bool is_another_user(void)
 {
     return syscall(SYS_getuid) != syscall(SYS_geteuid) ||
            syscall(SYS_getgid) != syscall(SYS_getegid);
 }
 
-/* E: what the kernel would raise the program's rights for. */
+/* E: whether the kernel would raise the program's rights. */
 static bool raises_rights(const struct look *look)
 {
     mode_t mode = look->status.st_mode;
@@ -331,7 +332,7 @@ static bool raises_rights(const struct look *look)
            syscall(SYS_fgetxattr, look->fd, "security.capability", NULL, 0) >= 0;
 }
 
-/* The program in `look`, which is closed. */
+/* Whether the program in `look` fits. Closes it. */
 static bool fits(const struct library *library, struct look *look, struct file_identity *loader)
 {
     bool dynamic = read_header(look) && find_segment(look, PT_INTERP) && /* A */
@@ -377,7 +378,7 @@ static bool decide(const struct library *library, const struct executed *execute
             next = interpreter_in(look, (size_t)bytes);
         else if (shell && bytes >= 0)
             next = "/bin/sh";
-        shell = false; /* only what is executed itself is handed to it */
+        shell = false; /* a shell serves only the executed file itself */
         close_file(look->fd);
         if (next == NULL || !open_file(AT_FDCWD, next, 0, look))
             return false;
@@ -396,7 +397,7 @@ bool foretell_goes_along(const struct library *library, const struct executed *e
     return goes;
 }
 
-/* What execvp would execute, were it the next in line. */
+/* Whether execvp would execute this file. */
 static bool is_executable(const char *path, struct stat *status)
 {
     return syscall(SYS_newfstatat, AT_FDCWD, path, status, 0) == 0 && S_ISREG(status->st_mode) &&

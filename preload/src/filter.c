@@ -5,7 +5,7 @@
  * asks before it makes any. It asks by opening, reading and closing a file, which every dynamically
  * linked program does at its start: a filter that forbids these would not let the program start.
  * Containers put everything under a filter, hence the comparison. Without /proc, and on kernels before
- * 5.9 under any filter, it cannot be told.
+ * 5.9 under any filter, the answer is not known and counts as yes.
  */
 #include "state.h"
 

@@ -1,11 +1,11 @@
 /*
  * The hook of syscall, for two numbers only: seccomp and prctl.
  *
- * Decides when a program locks itself up by a raw system call. From then on the hooks must make no
- * system call but the program's own, and read no clock: strict seccomp takes the processor's clock
- * away (on x86-64 reading it is then a fault). A program that makes the call by an instruction of its
- * own is not noticed. While nobody wants records, a child that does so, having done nothing but read since
- * it was forked, is served all the same (UNANNOUNCED in state.h).
+ * Decides when a program locks itself up by a raw system call: when it forbids itself system calls or the
+ * clock. From then on the hooks must make only the program's own system calls, and read no clock: under
+ * strict seccomp, reading the processor's clock is a fault on x86-64. A program that makes the call by an
+ * instruction of its own is not noticed. A forked child that does so and has only read since its fork
+ * is not harmed while no records are wanted (UNANNOUNCED in state.h).
  */
 #include "process.h"
 #include "real.h"

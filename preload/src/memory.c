@@ -1,19 +1,19 @@
 /*
  * Memory around an exec: see memory.h.
  *
- * A. Reading what the program gave. execve answers EFAULT where an address is no memory; so must we,
- * and not die. rt_sigprocmask copies its second argument before it looks at the first, which is wrong
- * here on purpose: it answers EFAULT or EINVAL and changes nothing. One call for each page that is
- * new; a program's environment has two or three. process_vm_readv would ask for many pages at once,
- * but a sandbox may kill for it, since it reads other processes, too. glibc itself calls rt_sigprocmask.
+ * A. Reading the program's arguments. execve answers EFAULT for an invalid address; the hook must do the
+ * same and not crash. rt_sigprocmask copies its second argument before it checks the first, which is
+ * invalid here on purpose: it answers EFAULT or EINVAL and changes nothing. It is called once for each new
+ * page; a program's environment has two or three. process_vm_readv would ask for many pages at once, but
+ * a sandbox may kill for it, since it also reads other processes. glibc itself calls rt_sigprocmask.
  *
- * B. Memory for a new environment. A process that calls exec itself maps it, and gives it back if the
- * call returns. In a vfork child the mapping would stay with the parent, one for each program that it
- * starts. So a thread's vfork children use one piece of memory in turn: while one of them runs, the
- * thread waits. The thread pointer, which a vfork child shares, says whose it is. A child that was made
- * by clone may share it and run beside others, so a piece is taken by compare-and-swap, and the kernel
- * gives it back when the child executes or ends (set_tid_address). There are only so many pieces; a
- * child that gets none executes its program without the library.
+ * B. Memory for a new environment. A process that calls exec itself maps it, and unmaps it if the call
+ * returns. In a vfork child the mapping would stay with the parent, one for each program that it starts.
+ * So the vfork children of a thread use one piece of memory in turn: while one runs, the thread waits.
+ * The thread pointer, which a vfork child shares, identifies the piece. A child made by clone may share it
+ * and run beside others. So a piece is taken by compare-and-swap, and the kernel marks it free when the
+ * child executes or ends (set_tid_address). The number of pieces is bounded; a child that gets none
+ * executes its program without the library.
  */
 #include "memory.h"
 #include "state.h"
@@ -25,7 +25,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Where pages are larger, a part of one is as good. */
+/* Where pages are larger, this is a part of one, which serves as well. */
 #define PAGE_BYTES 4096u
 
 static uintptr_t page_of(const void *address)
@@ -63,12 +63,12 @@ size_t foretell_readable_length(struct known_pages *known, const char *text)
 
 struct piece {
     pthread_t thread; /* 0: free. Set once */
-    pid_t user;       /* the process that has taken it; the kernel stores 0 when that is done */
+    pid_t user;       /* the process that has taken it; the kernel stores 0 when that process is done */
     void *memory;
     size_t bytes;
 };
 
-/* So many threads of one process may use vfork; their memory comes to some 4 KiB each. */
+/* As many threads of one process may use vfork. Each takes some KiB. */
 static struct piece pieces[64];
 
 static pid_t raw_pid(void)
@@ -76,7 +76,7 @@ static pid_t raw_pid(void)
     return (pid_t)syscall(SYS_getpid);
 }
 
-/* This thread's; NULL if there are no more. */
+/* This thread's piece; NULL if all belong to other threads. */
 static struct piece *own_piece(void)
 {
     size_t count = sizeof pieces / sizeof pieces[0];
@@ -100,8 +100,9 @@ static void *map(size_t bytes)
     return memory != MAP_FAILED ? memory : NULL;
 }
 
-/* Whether the kernel can be told where to store 0: not if the program has told it so itself. Kernels that
- * do not tell (without CONFIG_CHECKPOINT_RESTORE) are taken at their word that there is nothing. */
+/* Takes a piece and has the kernel store 0 in it later. False if it is taken, or if the program itself has
+ * given the kernel an address for this. A kernel that does not report such an address (without
+ * CONFIG_CHECKPOINT_RESTORE) is taken to have none. */
 static bool take_piece(struct piece *piece)
 {
     int *told = NULL;

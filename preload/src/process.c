@@ -1,13 +1,13 @@
 /*
  * Hooks of the process family: the library goes along with a new program, which shares our descriptors.
  *
- * Every way to start a program raises the epoch: the child inherits descriptors, whose positions it
- * may move from now on. In a vfork child this is done on the parent's memory, which is where it is
- * needed. Nothing else is changed before exec, so nothing has to be undone when it fails: the hooks
- * stay as they are, and libc's exec functions reach none of them.
+ * Every way to start a program raises the epoch: the child inherits descriptors and may move their
+ * positions from now on. A vfork child raises it in the parent's memory, where it is needed. Nothing
+ * else is changed before exec, so nothing has to be undone if exec fails. libc's exec functions reach
+ * none of the hooks.
  *
- * vfork and clone are not wrapped: a wrapper's frame would be overwritten by the child. system and
- * popen, which start a shell inside libc, are in command.c; wordexp, which does so too, is not hooked.
+ * vfork and clone are not wrapped: the child would overwrite a wrapper's frame. system and popen, which
+ * start a shell inside libc, are in command.c. wordexp does so too and is not hooked.
  */
 #include "process.h"
 #include "environment.h"
@@ -24,20 +24,20 @@ void foretell_share_descriptors(void)
     (void)__atomic_add_fetch(&foretell_epoch, 1, __ATOMIC_RELAXED);
 }
 
-/* Where a relative name is looked up, with the caller's own rights, unless posix_spawn changes that. */
+/* A file by its path. A relative path starts at the working folder. */
 static struct executed by_path(const char *path)
 {
     return (struct executed){.folder = AT_FDCWD, .path = path};
 }
 
-/* What execvp does with a text: the shell executes it. */
+/* A file by its name, as for execvp, which has the shell execute a text file. */
 static struct executed by_name(const char *file)
 {
     return (struct executed){.folder = AT_FDCWD, .path = file, .shell = true};
 }
 
-/* `call` forwards with `environment.variables`; `error` is what came of it. Our entries may be what
- * makes the whole too long: then it is tried without them. */
+/* `call` forwards with `environment.variables`; `error` is its error. If our entries make the environment
+ * too long, the call is tried again without them. */
 #define EXEC_BODY(envp, as, search, call, error)                                                   \
     EXEC_MEASURED_BODY(envp, as, search, call, error, NULL)
 
@@ -146,8 +146,8 @@ HOOK(int, execle, (const char *path, const char *first, ...))
     EXECL_BODY(run_path, va_arg(rest, char *const *));
 }
 
-/* A spawned child may look a relative name up elsewhere: then nothing is known of it. An action that
- * changes the folder cannot be seen in `actions`, so one such action counts for all. */
+/* Set when the program has made a spawn action that changes the folder. A child with such an action looks
+ * a relative name up in another folder. `actions` is opaque, so one such action counts for all of them. */
 static bool spawn_changes_folder;
 
 #define ADDS_FOLDER(name, parameters, call)                                                        \
@@ -173,10 +173,10 @@ static struct executed spawned(const char *path, const posix_spawn_file_actions_
 
 static char *const no_words[] = {NULL};
 
-/* search: the name is looked for in PATH. shell: what the kernel does not execute goes to /bin/sh. */
+/* search: the name is looked for in PATH. shell: a file that the kernel does not execute goes to /bin/sh. */
 #define SPAWN_BODY(name, search, shell)                                                            \
     {                                                                                              \
-        /* Actions are not done twice: a file that they make is there the second time. */          \
+        /* Actions must not run twice: a file that they create exists the second time. */          \
         EXEC_MEASURED_BODY(                                                                        \
             envp, spawned(path, actions, shell), search,                                           \
             REAL_LATE(name)(pid, path, actions, attributes, argv, environment.variables), result,  \
@@ -200,8 +200,8 @@ HOOK(int, posix_spawn, SPAWN_ARGS) SPAWN_BODY(posix_spawn, false, false)
 HOOK(int, posix_spawnp, SPAWN_ARGS) SPAWN_BODY(posix_spawnp, true, false)
 #endif
 
-/* All state lies in shared memory and the manager notices death by itself: nothing to flush but stalls
- * of descriptors whose kind nobody has asked for. */
+/* All state lies in shared memory, and the manager notices the end by itself. Only the stalls of descriptors
+ * whose kind was not looked up have to be counted. */
 #define EXIT_BODY(name)                                                                            \
     {                                                                                              \
         foretell_settle_all();                                                                     \
@@ -214,7 +214,7 @@ HOOK_VERSION(void, quick_exit, "quick_exit@@" QUICK_EXIT_VERSION, (int status)) 
 HOOK_VERSION(void, quick_exit_old, "quick_exit@" QUICK_EXIT_OLD_VERSION, (int status))
 EXIT_BODY(quick_exit_old)
 
-/* It may be killed for calls that the hooks make beside its own (statx, getpid, lseek, and socket and
+/* The process may be killed for system calls that the hooks add (statx, getpid, lseek, and socket and
  * memfd_create in a forked child), and for reading the processor's clock. */
 void foretell_notice_lock_up(void)
 {

@@ -10,8 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Kernel calls in the place of libc's. They set errno as libc does; they are no cancellation points,
- * which before the constructors have run nobody can notice. */
+/* Raw system calls in place of libc's functions. They set errno as libc does. They are no cancellation
+ * points, which makes no difference before the constructors have run. */
 
 static mode_t optional_mode(int flags, va_list values)
 {
@@ -179,7 +179,7 @@ static void early_exit(int status)
         (void)syscall(SYS_exit_group, status);
 }
 
-/* Jemalloc calls it before any constructor, and dlsym may allocate. */
+/* Not by dlsym, which may allocate: jemalloc calls syscall before any constructor. */
 #if defined(__x86_64__)
 static long early_syscall SYSCALL_ARGS
 {

@@ -1,5 +1,5 @@
 /*
- * What is written after a call: counters always, records while the manager wants them.
+ * Writes after each call: counters always, records while the manager wants them.
  *
  * Nothing here locks, allocates or changes errno. A producer that dies between taking a ticket and
  * completing its slot leaves a hole; the manager skips it (protocol/src/ring.rs, case C).
@@ -12,7 +12,7 @@
 
 void foretell_emit(struct foretell_ring_header *header, const struct foretell_record *record)
 {
-    /* A vfork child runs in its parent's memory, but is not the process that the ring stands for. */
+    /* A vfork child runs in its parent's memory, but the ring belongs to the parent. */
     if (activity() != ANNOUNCED || !foretell_is_own_process())
         return;
     uint64_t head = __atomic_load_n(&header->head, __ATOMIC_RELAXED);
@@ -184,8 +184,8 @@ void foretell_read_done(int fd, struct descriptor *entry, uint64_t start_ns, ssi
             record_read(fd, entry, bytes, offset_bytes, end_ns, end_ns - start_ns);
     } else if (offset_bytes == POSITION_UNKNOWN &&
                __atomic_load_n(&entry->position_bytes, __ATOMIC_RELAXED) != POSITION_UNKNOWN) {
-        /* Nobody follows the position now; it is asked again when somebody does. A load first, so
-         * that the line stays clean. */
+        /* The position is not tracked now; it is asked from the kernel when records are wanted again. A load
+         * first, so that the cache line stays clean. */
         __atomic_store_n(&entry->position_bytes, POSITION_UNKNOWN, __ATOMIC_RELAXED);
     }
 }

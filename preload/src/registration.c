@@ -1,16 +1,18 @@
 /*
  * Announcing this process to the manager: constructor, fork, and the HELLO.
  *
- * Decides whether the library does anything at all: without FORETELL_PRELOAD, under a seccomp filter
- * that foretell is not under, or when the manager does not answer, belongs to another user, or memory
- * or descriptors are short, foretell_active stays or becomes false and every hook only forwards.
+ * Decides whether the library does anything at all. foretell_active stays or becomes OFF, and every hook
+ * only forwards,
+ *   - without FORETELL_PRELOAD,
+ *   - under a seccomp filter that foretell is not under,
+ *   - when the manager does not answer or belongs to another user,
+ *   - when memory or descriptors are short.
  *
  * How: A. the constructor resolves the real functions, takes foretell's entries out of the
  * environment, looks for a filter, announces the process. B. a fork's child announces itself at its
  * first open or first recorded read: most children exec before that. Until then it adds to the counters
  * of its parent's ring, and writes no records. C. announcing makes the ring, seals it, sends it, and
- * closes both descriptors; connect and send do not wait, since a listening socket takes both without
- * its owner.
+ * closes both descriptors. connect and send do not wait: the kernel queues both for a listening socket.
  *
  * Invariants: everything after the constructor is async-signal-safe (B may run in a signal handler);
  * errno is kept; no descriptor is left open.
@@ -33,7 +35,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* C99 would pad it to a header; nobody reads records from it, since its interest is always 0. */
+/* A header without records: none are written to it, since its interest is always 0. */
 static struct foretell_ring_header no_ring;
 enum contact { REACHED, NO_MANAGER, REFUSED };
 static struct sockaddr_un manager;
@@ -45,7 +47,8 @@ static uint32_t pending;
 
 struct foretell_ring_header *foretell_ring = &no_ring;
 union foretell_wiped foretell_wiped __attribute__((aligned(LARGEST_PAGE_BYTES)));
-/* What a fork's child takes over, unlike foretell_active, which it finds OFF. */
+/* Whether this process announces itself. A forked child inherits it, unlike foretell_active, which is OFF
+ * there. */
 static bool watched_run;
 
 /* Raw calls: our own hooks must not see them, and libc's may be cancellation points. */
@@ -59,7 +62,8 @@ static void raw_close(int fd)
     (void)syscall(SYS_close, fd);
 }
 
-/* The same file under a number that no program takes for its standard input, output or error: those may be closed. */
+/* Moves a descriptor above the numbers of standard input, output and error. A program that has closed one of these would
+ * take the descriptor for it. */
 static int above_standard(int fd)
 {
     if (fd < 0 || fd > STDERR_FILENO)
@@ -74,8 +78,8 @@ bool foretell_is_own_process(void)
     return raw_pid() == own_pid;
 }
 
-/* A sealed ring, mapped; its descriptor in *fd. NULL if refused. In a forked child it takes the place of
- * the parent's, which a hook may hold that the fork has interrupted. */
+/* A sealed ring, mapped, with its descriptor in *fd; NULL if that fails. In a forked child it is mapped over
+ * the parent's ring, since a hook that the fork interrupted may hold a pointer to that. */
 static struct foretell_ring_header *make_ring(int *fd)
 {
     struct rlimit file_size;
@@ -108,7 +112,7 @@ static struct foretell_ring_header *make_ring(int *fd)
     return header;
 }
 
-/* A socket connected to a manager of this user or root; -1 if there is none. *gone: nobody listens. */
+/* A socket connected to a manager of this user or root; -1 if there is none. *gone: no manager listens. */
 static inline __attribute__((always_inline)) int connect_manager(bool *gone)
 {
     int fd = above_standard(
@@ -136,7 +140,7 @@ bool foretell_manager_is_gone(void)
     return gone;
 }
 
-/* Called once in a process, so that what it sends need not lie on the stack. */
+/* Called once in a process, so its message can lie in static memory rather than on the stack. */
 static bool send_hello(int socket, int ring_fd)
 {
     static struct foretell_hello hello;
@@ -178,7 +182,7 @@ static enum contact announce(void)
         if (header != NULL) {
             announced = send_hello(socket, ring_fd);
             raw_close(ring_fd);
-            /* One that nobody reads stays if it is where the parent's was. */
+            /* A ring that was not sent stays mapped if it replaced the parent's. */
             if (announced)
                 __atomic_store_n(&foretell_ring, header, __ATOMIC_RELEASE);
             else if (header != foretell_ring)
@@ -202,7 +206,7 @@ void foretell_register_if_pending(void)
     if (__atomic_load_n(&pending, __ATOMIC_RELAXED) == 0 || !foretell_is_own_process() ||
         __atomic_exchange_n(&pending, 0, __ATOMIC_ACQ_REL) == 0)
         return;
-    first_interest = ring()->interest; /* the parent's: it is ours until the manager speaks */
+    first_interest = ring()->interest; /* the parent's, until the manager sets this process's own */
     enum contact contact = announce();
     if (contact == REACHED)
         __atomic_store_n(&foretell_active, ANNOUNCED, __ATOMIC_RELEASE);
@@ -267,15 +271,15 @@ static void begin_watching(const struct introduction *given)
     foretell_environment_hand_on();
     if (contact != REACHED)
         return;
-    /* Refused by kernels before 4.14: then a fork behind libc's back counts as its parent. */
+    /* Refused by kernels before 4.14: then a fork by a raw system call counts as its parent. */
     (void)syscall(SYS_madvise, &foretell_wiped, sizeof foretell_wiped, MADV_WIPEONFORK);
     watched_run = true;
     __atomic_store_n(&foretell_active, ANNOUNCED, __ATOMIC_RELEASE);
     (void)foretell_adopt(STDIN_FILENO, foretell_entry_make(STDIN_FILENO));
 }
 
-/* A. The earliest priority that is not the implementation's own. Other libraries' constructors may
- * still come first: real.h says what the hooks do until here. */
+/* A. The earliest priority that is not reserved for the implementation. Other libraries' constructors may
+ * still come first: real.h says what the hooks do until then. */
 __attribute__((constructor(101))) static void begin(int argc, char **argv, char **envp)
 {
     (void)argc;

@@ -1,11 +1,11 @@
 /*
  * Hooks of the stdio family.
  *
- * Decides when a stdio call has read from its descriptor, and what. libc's stdio reads without
- * passing through `read`, so its calls are wrapped by name; what is reported is the descriptor's
- * range, which is ahead of the program's by the buffer (FORETELL_FLAG_STDIO).
+ * Decides when a stdio call has read from its descriptor, and which range. libc's stdio reads without
+ * passing through `read`, so its calls are wrapped by name. The reported range is the descriptor's, which
+ * is ahead of the program by the buffer (FORETELL_FLAG_STDIO).
  *
- * How, by the public fields of FILE: A. a call whose need is in the buffer is forwarded at once,
+ * How, by the public fields of FILE: A. a call that the buffer satisfies is forwarded at once,
  * untimed: a few ns. B. a call that may need more is watched: buffer pointers before and after say
  * whether a refill happened. C. a call of unknown need (a line, a scanned value) is timed only if
  * fewer than NEARLY_EMPTY_BYTES are left; a refill that comes all the same has duration 0.
@@ -14,9 +14,9 @@
  * The fields are read without the stream's lock: two threads on one stream may see a refill twice or
  * not at all. That costs a wrong count, never a wrong access: only pointers are compared.
  *
- * The stream may be no pointer where libc does not look at it: a call for no bytes, or for a line
- * with no place to put it. Such a call is forwarded before anything else. In all other calls libc
- * follows the pointer first thing, so that what a bad one does is the same with and without us.
+ * The stream may be an invalid pointer where libc does not look at it: in a call for no bytes, or for a
+ * line with no place to put it. Such a call is forwarded before anything else. In all other calls libc
+ * follows the pointer at once, so a bad one has the same effect with and without the hook.
  *
  * fmemopen, fopencookie: no descriptor, forwarded.
  */
@@ -30,16 +30,16 @@
 /* Longer than most lines; an eighth of the usual buffer. */
 #define NEARLY_EMPTY_BYTES 512u
 
-/* The need of a call that may read any amount, and is timed whatever is buffered. */
+/* The need of a call that may read any amount: it is watched whatever is buffered. */
 #define ALWAYS_WATCH SIZE_MAX
-/* The yield of a call that does not say how many bytes it took from the stream. */
+/* The yield of a call that does not return the number of bytes that it took from the stream. */
 #define YIELD_UNKNOWN (-1)
 /* The same for a wide stream. */
 #define YIELD_WIDE (-2)
 
 /*
- * Wide streams convert the byte buffer ahead into one of their own. Its front is not declared in public
- * headers, but its first two members have been these since glibc 2.2, and they are only compared.
+ * Wide streams convert the byte buffer ahead into a buffer of wide characters. Public headers do not declare
+ * that structure. Its first two members have been these since glibc 2.2, and they are only compared.
  */
 struct wide_front {
     const wchar_t *next;
@@ -55,7 +55,7 @@ struct watch {
     off64_t stream_offset;
     uint64_t began_bytes; /* the descriptor's offset before the call, if known */
     uint64_t start_ns;    /* 0: not timed */
-    bool nothing;         /* no descriptor: nothing is to be done afterwards */
+    bool nothing;         /* no descriptor: nothing is done after the call */
 };
 
 static inline size_t buffered(const FILE *stream)
@@ -99,7 +99,7 @@ static inline void watch_begin(struct watch *watch, const FILE *stream, bool tim
         watch->start_ns = read_begins(activity());
 }
 
-/* The size of the last refill, of which there may have been none. */
+/* The size of the last refill; 0 if there was none. */
 static uint64_t refilled(const struct watch *watch, const FILE *stream)
 {
     bool moved = stream->_IO_read_end != watch->end || stream->_IO_read_base != watch->base ||
@@ -107,8 +107,8 @@ static uint64_t refilled(const struct watch *watch, const FILE *stream)
     return moved ? (uint64_t)(stream->_IO_read_end - stream->_IO_read_base) : 0;
 }
 
-/* The same for a wide stream, whose byte buffer may look alike before and after a refill: if all of it
- * had been converted, new wide characters come from new bytes. */
+/* The same for a wide stream. Its byte buffer may look the same before and after a refill. But if all of it
+ * had been converted before, new wide characters come from new bytes. */
 static uint64_t refilled_wide(const struct watch *watch, const FILE *stream)
 {
     struct wide_front now = wide_front(stream);
@@ -118,7 +118,7 @@ static uint64_t refilled_wide(const struct watch *watch, const FILE *stream)
     return refilled(watch, stream);
 }
 
-/* How many bytes the call took from the descriptor. Exact where the call says what it consumed. */
+/* The number of bytes that the call took from the descriptor. Exact if the call's yield is known. */
 static uint64_t pulled(const struct watch *watch, const FILE *stream, ssize_t yield)
 {
     if (yield == YIELD_WIDE)
@@ -131,7 +131,7 @@ static uint64_t pulled(const struct watch *watch, const FILE *stream, ssize_t yi
     return bytes > 0 ? (uint64_t)bytes : 0;
 }
 
-/* D. bytes: what the call took, as far as its buffer says. */
+/* D. bytes: the number that the call took, as far as the buffer shows it. */
 static __attribute__((noinline)) void record_refill(const struct watch *watch, int fd,
                                                     uint64_t bytes, uint64_t end_ns)
 {
@@ -225,9 +225,8 @@ HOOK(int, getw, (FILE * stream))
 }
 
 /*
- * Read as single bytes, which comes to the same in libc and says how much of a last, cut-off item was
- * taken. Without bytes to read libc leaves the stream alone; sizes that overflow are the program's
- * error, which libc sees as they are.
+ * Forwarded as a read of single bytes. libc reads the same bytes, and the result also counts those of a
+ * last, incomplete item. A call for no bytes, and one with sizes that overflow, is forwarded unchanged.
  */
 #define FREAD_BODY(size, count, stream, plain, by_bytes)                                           \
     do {                                                                                           \
@@ -435,9 +434,9 @@ FGETWS_CHK(__fgetws_chk)
 FGETWS_CHK(__fgetws_unlocked_chk)
 
 /*
- * Seeking. libc moves the descriptor to a block's edge and may read that block at once. The stream's
- * own note of the descriptor's offset (_offset) tells whether it did; the new position is the
- * kernel's, the range read is what the buffer holds now.
+ * Seeking. libc moves the descriptor to a block's edge and may read that block at once. The stream's field
+ * _offset, its copy of the descriptor's offset, shows whether it did. The new position is asked from the
+ * kernel; the range read is the buffer's content.
  */
 static void seek_end(struct watch *watch, FILE *stream)
 {
@@ -530,7 +529,7 @@ FCLOSE(_IO_fclose)
 
 HOOK(int, fcloseall, (void))
 {
-    /* In glibc this flushes and unbuffers, and closes nothing; descriptors are asked again. */
+    /* In glibc this flushes and unbuffers, and closes nothing. Positions are asked from the kernel again. */
     (void)__atomic_add_fetch(&foretell_epoch, 1, __ATOMIC_RELAXED);
     return REAL_LATE(fcloseall)();
 }

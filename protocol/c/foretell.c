@@ -1,10 +1,10 @@
 /*
- * The C API: a program's own disclosures. What each function promises is in foretell.h.
+ * The C API for a program's own disclosures. foretell.h says what each function promises.
  *
- * Decides nothing but where a hint goes: to the manager named in FORETELL_SOCKET at the time of the
- * call. Calls without a stream open a connection each, so that no descriptor stays in the program and
- * no state needs a lock; a stream keeps one and, before each use, makes sure that the number still
- * means its socket (same process, same inode), for a program may close what it does not know.
+ * Decides only where a hint goes: to the manager named in FORETELL_SOCKET at the time of the call. Each
+ * call without a stream opens a connection of its own, so that no descriptor stays in the program and no
+ * state needs a lock. A stream keeps its connection. Before each use it checks that the descriptor still
+ * is its socket (same process, same inode), since a program may close descriptors that it does not know.
  *
  * The socket is non-blocking, and connect and send on it do not need the manager's attention.
  */
@@ -36,8 +36,8 @@ struct foretell_stream {
     ino_t inode;
 };
 
-/* The same file under a number that no program takes for its standard input, output or error: those may be closed, and a
- * stream stays open. */
+/* Moves a descriptor above the numbers of standard input, output and error. A program that has closed one of these would
+ * take the descriptor for it. */
 static int above_standard(int fd)
 {
     if (fd < 0 || fd > STDERR_FILENO)
@@ -142,8 +142,8 @@ static enum foretell_result send_part(int fd, uint64_t stream, const char *path,
     return send_packet(fd, parts, 3);
 }
 
-/* One hint in as many packets as its segments need: then as often as it repeats, since a repeat count
- * covers one packet only. */
+/* Sends one hint in as many packets as its segments need. A repeat count covers one packet only, so several
+ * packets are sent once for each repetition. */
 static enum foretell_result send_hint(int fd, uint64_t stream, const char *path,
                                       const struct foretell_reading *reading)
 {
@@ -180,7 +180,7 @@ static bool stream_alive(const foretell_stream *stream)
            S_ISSOCK(now.st_mode) && now.st_ino == stream->inode;
 }
 
-/* stream == NULL: to the manager's shared stream, by a connection of the call's own. */
+/* stream == NULL: to the manager's shared stream, over a connection of this call. */
 static enum foretell_result disclose(const foretell_stream *stream, const char *path,
                                      const struct foretell_reading *reading)
 {
@@ -287,7 +287,7 @@ PUBLIC void foretell_stream_close(foretell_stream *stream)
     if (stream == NULL)
         return;
     int saved = errno;
-    /* Said in words too: a forked child may keep the connection open. */
+    /* Closing does not suffice: a forked child may keep the connection open. */
     (void)foretell_stream_cancel(stream);
     struct stat now;
     if (fstat(stream->socket, &now) == 0 && S_ISSOCK(now.st_mode) && now.st_ino == stream->inode)

@@ -2,7 +2,7 @@
 //! counting, and recording. Arguments: the folder that `make -C preload bench OUT=…` filled, and a
 //! file to read.
 //!
-//! The listener's ring is drained all the time, as a manager would.
+//! The listener's ring is drained all the time, as a manager does.
 
 #![allow(clippy::print_stdout, reason = "a program that prints")]
 

@@ -6,8 +6,8 @@
  * hints and run anywhere.
  *
  * Every function is thread-safe, never blocks, never raises a signal, never prints and leaves errno
- * as it was. A hint is a wish: a lost or a wrong one costs speed, never correctness, so that results
- * may be ignored. Paths may be relative; they are resolved against the current folder at the call.
+ * as it was. A lost or wrong hint costs speed, never correctness, so results may be ignored. Relative
+ * paths are resolved against the current folder at the call.
  * None of these functions may be called in a signal handler.
  *
  * Link with -lforetell.
@@ -27,8 +27,8 @@ enum foretell_result {
     FORETELL_SENT = 0,       /* the manager has it */
     FORETELL_NO_MANAGER = 1, /* none runs, or it has ended, or it is another user's */
     FORETELL_BUSY = 2,       /* the manager is behind: this hint (or its rest) was dropped */
-    FORETELL_INVALID = 3     /* empty, relative to a lost folder or too long a path; no segments; an
-                                empty segment, or one beyond any file */
+    FORETELL_INVALID = 3     /* the path is empty, too long, or relative to a removed folder; or there
+                                are no segments; or one is empty or ends beyond any file */
 };
 
 /* A part of a file. */
@@ -41,7 +41,7 @@ struct foretell_segment {
 #endif
 
 /*
- * The file will be read from its first byte to its last. Files are taken to be read in the order of
+ * The file will be read from its first byte to its last. Files are expected to be read in the order of
  * the calls. These hints belong to no stream: they cannot be cancelled and outlive the program.
  */
 enum foretell_result foretell_hint_sequential(const char *path);
@@ -54,7 +54,7 @@ enum foretell_result foretell_hint_segments(const char *path,
 /*
  * A stream of its own: an ordered list of reads to come that can be cancelled, and that ends with
  * foretell_stream_close or with the program. It holds one close-on-exec descriptor. If the program
- * closes that (closefrom), or forks, the stream is dead in that process: its calls return
+ * closes that descriptor (closefrom), or in a forked child, the stream is dead: its calls return
  * FORETELL_NO_MANAGER.
  */
 typedef struct foretell_stream foretell_stream;
@@ -68,27 +68,27 @@ enum foretell_result foretell_stream_segments(foretell_stream *stream, const cha
                                               const struct foretell_segment *segments,
                                               size_t segment_count);
 
-/* How a file will be read. What is left out (0) is the usual: all of it, once, in order. */
+/* How a file will be read. All zero means: all of it, once, in order. */
 struct foretell_reading {
     /* The parts, or NULL for the whole file. */
     const struct foretell_segment *segments;
     size_t segment_count;
-    /* If stride_count is not 0: so many parts like the only one given, so far from one to the next. */
+    /* If stride_count is not 0: stride_count parts like the single one given, stride_bytes apart. */
     uint64_t stride_bytes;
     uint64_t stride_count;
-    /* How many times over; 0 is once. */
+    /* How many times in a row; 0 means once. */
     uint32_t repeat;
-    /* The parts may be read in any order. Beyond some 4,000 parts, each 4,000 are a set of their own. */
+    /* The parts may be read in any order. More than some 4,000 parts become sets of 4,000, in order. */
     bool any_order;
 };
 
 enum foretell_result foretell_stream_hint(foretell_stream *stream, const char *path,
                                           const struct foretell_reading *reading);
 
-/* What was hinted to the stream and is not read yet will not be. The stream can be used further. */
+/* Cancels the stream's hints that are not read yet. The stream can be used further. */
 enum foretell_result foretell_stream_cancel(foretell_stream *stream);
 
-/* Cancels and frees. */
+/* Cancels the stream's hints and frees it. */
 void foretell_stream_close(foretell_stream *stream);
 
 #ifdef __cplusplus

@@ -1,14 +1,15 @@
 /*
  * foretell: hints for files on a foretell mount (`foretell mount`), by ioctl.
  *
- * On an open file of the mount: what of it will be read. On an open descriptor of
- * MOUNTPOINT/.foretell/control: files by their path below the mount point, in the order in which they
- * will be read. What a descriptor was told is one stream: it is matched to the reads of the process that
- * opened it, and what has not been read is given up when the descriptor is closed, or cancelled. A path that
- * leads to no file is ignored.
+ * An ioctl on an open file of the mount names the parts of that file that will be read. An ioctl on an
+ * open descriptor of MOUNTPOINT/.foretell/control names files by their path below the mount point, in the
+ * order in which they will be read. A path that leads to no file is ignored.
  *
- * Hints need no permission beyond that to read the file. They cost speed if they are wrong, never
- * correctness. They do not wait for the store.
+ * The hints of a descriptor are one stream, which is matched to the reads of the process that opened it.
+ * Hints that are not read yet are given up when they are cancelled or the descriptor is closed.
+ *
+ * Hints need only permission to read the file. A wrong one costs speed, never correctness. They do not
+ * wait for the store.
  *
  * On files elsewhere the calls fail with ENOTTY, which a program may ignore.
  */
@@ -35,44 +36,48 @@ struct foretell_segment {
 };
 #endif
 
-/* What an ioctl carries, in front of its segments. */
+/* The head of a hint; its segments and its path follow. */
 struct foretell_ioctl_hint {
     uint32_t segment_count; /* 0: all of the file, from its first byte to its last */
     uint32_t flags;         /* FORETELL_ANY_ORDER or 0 */
-    uint32_t path_bytes;    /* on the control file: of the path behind the segments, without NUL; else 0 */
+    uint32_t path_bytes;    /* on the control file: length of the path, without NUL; else 0 */
     uint32_t reserved;      /* 0 */
 };
 
 /*
- * The segments may be read in any order. What does not fit into one ioctl is several such sets, in order
- * (FORETELL_IOCTL_MAX_SEGMENTS each).
+ * The segments may be read in any order. A list that does not fit into one ioctl becomes several such
+ * sets, in order (FORETELL_IOCTL_MAX_SEGMENTS each).
  */
 #define FORETELL_ANY_ORDER 1u
 
 #define FORETELL_IOCTL_TYPE 0xF7
-/* The most bytes of one ioctl, and what that comes to in segments without a path. */
+/* Most bytes of one ioctl, and most segments of one ioctl without a path. */
 #define FORETELL_IOCTL_MAX_BYTES 16383
 #define FORETELL_IOCTL_MAX_SEGMENTS \
     ((FORETELL_IOCTL_MAX_BYTES - sizeof(struct foretell_ioctl_hint)) / sizeof(struct foretell_segment))
 
-/* A hint of so many bytes in all: foretell_ioctl_hint, segments, path. */
+/* A hint; bytes is the size of foretell_ioctl_hint, segments and path together. */
 #define FORETELL_IOCTL_HINT(bytes) _IOC(_IOC_WRITE, FORETELL_IOCTL_TYPE, 1, (bytes))
-/* What this descriptor was told and is not read yet will not be read. */
+/* Cancels the descriptor's hints that are not read yet. */
 #define FORETELL_IOCTL_CANCEL _IO(FORETELL_IOCTL_TYPE, 2)
 
 /*
- * These parts will be read, in this order; segment_count 0: the whole file. path is NULL on a file's own
- * descriptor, and the path below the mount point on one of the control file. 0, or -1 and errno: EINVAL
- * if a segment is empty or ends beyond what any file can have, or a path is given where there must be none,
- * or none where there must be one; EAGAIN if some 65,000 hints of this
- * descriptor wait for their files to be looked up, or if this process has disclosed some millions of parts that it
- * has not read: try again later, or go without; ENOTTY if this is not a foretell mount; ENOMEM.
+ * These parts will be read, in this order; segment_count 0 means the whole file. On a file's own
+ * descriptor path is NULL; on the control file it is the path below the mount point.
  *
- * A list is told some 1,000 segments at a time (FORETELL_IOCTL_MAX_SEGMENTS, fewer with a path). If it fails on the
- * way, what was told before stays told: the first *taken segments (taken may be NULL). To tell all of it again would
- * disclose those twice. So go on with segments + *taken later, when some of the others have been read, or cancel
- * (foretell_ioctl_cancel, which gives up all that the descriptor was told) and begin anew. A whole file is told at
- * once or not at all, and counts as 0 segments.
+ * Returns 0, or -1 and errno:
+ *   EINVAL  a segment is empty or ends beyond any file; or a path is given on a file's own descriptor;
+ *           or none is given on the control file
+ *   EAGAIN  some 65,000 hints of this descriptor wait for their files to be looked up, or this process
+ *           has disclosed some millions of parts that it has not read: try again later, or go without
+ *   ENOTTY  this is not a foretell mount
+ *   ENOMEM  no memory
+ *
+ * A list is sent some 1,000 segments at a time (FORETELL_IOCTL_MAX_SEGMENTS, fewer with a path). If one
+ * part fails, the parts before it stay in force: the first *taken segments (taken may be NULL). Sending
+ * the whole list again would disclose those twice. So continue with segments + *taken later, when some
+ * have been read, or call foretell_ioctl_cancel, which cancels all hints of the descriptor, and begin
+ * anew. A whole file is sent in one ioctl and counts as 0 segments.
  */
 static inline int foretell_ioctl_segments_taken(int fd, const char *path, const struct foretell_segment *segments,
                                                 size_t segment_count, uint32_t flags, size_t *taken)
@@ -116,8 +121,7 @@ static inline int foretell_ioctl_segments_taken(int fd, const char *path, const 
 }
 
 /*
- * The same, without a word about how far it came: if it fails, some of the segments may have been told. Who tries again
- * cancels first.
+ * The same without *taken. If it fails, some of the segments may be in force: cancel before a second try.
  */
 static inline int foretell_ioctl_segments(int fd, const char *path, const struct foretell_segment *segments,
                                           size_t segment_count, uint32_t flags)
@@ -131,7 +135,7 @@ static inline int foretell_ioctl_sequential(int fd, const char *path)
     return foretell_ioctl_segments(fd, path, NULL, 0, 0);
 }
 
-/* What this descriptor was told and is not read yet will not be read. */
+/* Cancels the descriptor's hints that are not read yet. */
 static inline int foretell_ioctl_cancel(int fd)
 {
     return ioctl(fd, FORETELL_IOCTL_CANCEL);

@@ -25,15 +25,15 @@
 /* Raised with every change of this file that an older peer would misread. */
 #define FORETELL_PROTOCOL_VERSION 1u
 
-/* Names the manager's socket: the abstract name, without its leading NUL byte. For who hints. An empty
- * value: what is executed with it is left alone. */
+/* Names the manager's socket, for programs that hint: the abstract name, without its leading NUL byte.
+ * A program that is executed with an empty value is left alone. */
 #define FORETELL_SOCKET_VARIABLE "FORETELL_SOCKET"
 /*
- * What the interposing library is told when it is preloaded; it hides this variable, and its own entry
- * of LD_PRELOAD, before the program's first instruction. Six numbers in hexadecimal, each with a dot
- * behind it, then what FORETELL_SOCKET would say:
+ * Parameters of the interposing library when it is preloaded. The library hides this variable, and its own
+ * entry of LD_PRELOAD, before the program's first instruction. The value is six numbers in hexadecimal,
+ * each followed by a dot, and then the manager's address as in FORETELL_SOCKET:
  *   1 if records are wanted before the manager has had time to say so in the ring, else 0
- *   how many seccomp filters foretell itself was under
+ *   number of seccomp filters that foretell itself was under
  *   device and inode of the library
  *   device and inode of the program's dynamic linker, which is known to fit
  */
@@ -43,8 +43,8 @@
 
 /* "foretell" read as a little-endian number. */
 #define FORETELL_RING_MAGIC UINT64_C(0x6c6c657465726f66)
-/* Records in a ring; a power of two. 2048 is some 10 ms of a program that reads warm pages as fast as
- * it can, several polls of the manager. */
+/* Records in a ring; a power of two. A program that reads warm pages as fast as it can fills 2048 in
+ * some 10 ms, which is several polls of the manager. */
 #define FORETELL_RING_CAPACITY_RECORDS 2048u
 /* The header has a page of its own. */
 #define FORETELL_RING_HEADER_BYTES 4096u
@@ -55,7 +55,7 @@
 /* A call that takes longer has waited for I/O: a warm call on page cache takes 0.2 to 20 µs, the
  * fastest device some 50 µs and more. */
 #define FORETELL_STALL_THRESHOLD_NS UINT64_C(50000)
-/* Copying takes its time too: 2 bytes a nanosecond is slower than any memory in use. */
+/* Copying takes time too. 2 bytes a nanosecond is slower than any memory in use. */
 #define FORETELL_COPY_BYTES_PER_NS UINT64_C(2)
 
 /* Kinds of records. */
@@ -63,12 +63,12 @@
 #define FORETELL_RECORD_OPEN 2u
 
 /* Record flags. */
-/* The offset is the descriptor's, which is ahead of the program's by what stdio has buffered. */
+/* The offset is the descriptor's, which is ahead of the program by the bytes in stdio's buffer. */
 #define FORETELL_FLAG_STDIO 1u
 /* The call named its own offset (pread and its kin); the descriptor's position did not move. */
 #define FORETELL_FLAG_POSITIONED 2u
-/* The offset was asked from the kernel after the call, since the descriptor's position is shared
- * with a duplicate or another process; a concurrent reader may have moved it. */
+/* The offset was asked from the kernel after the call, since a duplicate or another process shares the
+ * descriptor's position. A concurrent reader may have moved it. */
 #define FORETELL_FLAG_SHARED 4u
 /* An open record of an open that failed (only failures that stalled are recorded). */
 #define FORETELL_FLAG_FAILED 8u
@@ -81,18 +81,19 @@ struct foretell_record {
     uint64_t device;       /* st_dev; 0 if not known (open records) */
     uint64_t inode;        /* st_ino; 0 if not known (open records) */
     uint64_t offset_bytes; /* where the call read */
-    uint64_t length_bytes; /* what it returned; 0 at the end of the file */
+    uint64_t length_bytes; /* number of bytes it returned; 0 at the end of the file */
     uint64_t end_ns;       /* CLOCK_MONOTONIC at return; 0 if the call was not timed */
     uint64_t duration_ns;  /* 0 if the call was not timed */
 };
 
 /*
- * The ring's first page. Line by line so that the manager's writes (interest, tail) and the program's
- * (head, counters) do not share a cache line.
+ * The ring's first page. The manager writes interest and tail, the program head and the counters; these
+ * lie on different cache lines.
  *
- * A producer takes a ticket by compare-and-swap on head, provided head - tail < capacity, else it
- * counts dropped_records; fills slot ticket % capacity; stores the slot's sequence (release). The
- * consumer waits for slot tail % capacity to say tail + 1, copies it, stores tail (release).
+ * If head - tail < capacity, a producer takes a ticket by compare-and-swap on head, fills slot
+ * ticket % capacity, and stores the slot's sequence (release). Else it counts dropped_records. The
+ * consumer waits until the sequence of slot tail % capacity is tail + 1, copies the slot, and stores
+ * tail (release).
  */
 struct foretell_ring_header {
     /* line 0: written once, before HELLO is sent */
@@ -104,7 +105,7 @@ struct foretell_ring_header {
     uint8_t reserved0[40];
     /* line 1: written by the manager, read at every call */
     uint32_t interest;      /* 0: counters only; 1: records are wanted */
-    uint32_t manager_ended; /* 1: nothing of foretell is handed on any more */
+    uint32_t manager_ended; /* 1: the library is not put along with further programs */
     uint8_t reserved1[56];
     /* line 2: tickets reserved by producers */
     uint64_t head;
@@ -125,7 +126,7 @@ struct foretell_ring_header {
     uint8_t reserved5[40];
     /* line 6: everything else */
     uint64_t other_read_bytes; /* through hooked calls from pipes, terminals, sockets, devices; and from
-                                  descriptors of which nobody has asked what they are */
+                                  descriptors whose kind was never looked up */
     uint64_t dropped_records;  /* the ring was full */
     uint64_t programs_left_alone; /* executed without the library */
     uint8_t reserved6[40];
@@ -136,7 +137,7 @@ struct foretell_ring_header {
 #define FORETELL_MESSAGE_HINT 2u
 #define FORETELL_MESSAGE_CANCEL 3u
 
-/* No message is longer. */
+/* Most bytes of a message, and of a path in one. */
 #define FORETELL_MESSAGE_MAX_BYTES 65536u
 #define FORETELL_PATH_MAX_BYTES 4096u
 #define FORETELL_COMM_BYTES 16u
@@ -146,13 +147,13 @@ struct foretell_ring_header {
 
 /* Hint flags. */
 #define FORETELL_HINT_WHOLE_FILE 1u
-/* What is read, but not in which order. */
+/* The parts may be read in any order. */
 #define FORETELL_HINT_ANY_ORDER 2u
-/* The first segment, and others like it: the offset of the second is the distance from one to the
- * next in bytes, its length is how many there are. */
+/* Equally spaced segments like the first one. The second one holds the stride: its offset is the distance
+ * from one segment to the next in bytes, its length is the number of segments. */
 #define FORETELL_HINT_STRIDED 4u
 
-/* Opens every message, which is one packet. */
+/* The head of every message. A message is one packet. */
 struct foretell_message_header {
     uint32_t kind;
     uint32_t total_bytes; /* of the packet, this header included */
@@ -188,7 +189,7 @@ struct foretell_segment {
 };
 #endif
 
-/* Everything hinted to this stream of this connection and not read yet is void. */
+/* The hints of this stream of this connection that are not read yet are void. */
 struct foretell_cancel {
     struct foretell_message_header header;
     uint64_t stream;

@@ -1,11 +1,11 @@
 //! A tool's way to a running manager: find it, hint, cancel.
 //!
 //! Decides which manager is meant: A. the one named in `FORETELL_SOCKET`; B. else the only one of
-//! this user that listens. Two are an error that names both, since a hint to the wrong one would be
-//! lost without a word.
+//! this user that listens. Several are an error that names them, since a hint to the wrong one would
+//! be lost silently.
 //!
-//! This client is for foretell's own tools, which may wait a moment: a send waits up to
-//! [`SEND_PATIENCE`] for room. Programs use the C API, which never waits.
+//! This client is for foretell's own tools, which may wait: a send waits up to [`SEND_PATIENCE`] for
+//! room. Programs use the C API, which never waits.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,13 +17,13 @@ use crate::socket::{
     abstract_address, check, effective_uid, is_trusted, peer_credentials, seqpacket_socket,
 };
 
-/// How long a send may wait for a manager that is behind.
+/// Longest wait of a send for a busy manager.
 const SEND_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why no hint got through.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nothing listens.
+    /// No manager listens.
     #[error("no manager is running for this user: start the program with `foretell run`")]
     NoManager,
     /// More than one listens, and `FORETELL_SOCKET` does not say which.
@@ -34,7 +34,7 @@ pub enum ClientError {
     Untrusted {
         /// The socket's name.
         address: String,
-        /// Who listens there.
+        /// The user of the process that listens there.
         uid: u32,
     },
     /// The manager named cannot be reached.
@@ -48,7 +48,7 @@ pub enum ClientError {
     /// The manager ended, or has been too busy for too long.
     #[error("sending to the manager: {0}")]
     Send(io::Error),
-    /// The hint itself is not one.
+    /// The hint is malformed.
     #[error(transparent)]
     Hint(#[from] ProtocolError),
 }
@@ -88,7 +88,7 @@ impl Client {
         {
             return Self::connect(&address);
         }
-        // Anybody may give a socket any name: what is not of this user is not there.
+        // Any user may give a socket any name, so sockets of other users are ignored.
         let reachable = |address: String| Some((Self::connect(&address).ok()?, address));
         let mut managers: Vec<(Self, String)> =
             Self::managers().into_iter().filter_map(reachable).collect();
@@ -115,7 +115,7 @@ impl Client {
         hint.encode()?.iter().try_for_each(|packet| self.send(packet))
     }
 
-    /// Voids what this connection hinted to the stream and was not read yet.
+    /// Cancels the hints that this connection gave to the stream and that are not read yet.
     ///
     /// # Errors
     /// [`ClientError::Send`].

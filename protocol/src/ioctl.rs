@@ -1,36 +1,36 @@
 //! Hints by ioctl on a mount: the bytes of `include/foretell_ioctl.h`.
 //!
-//! What comes from a program is checked whole before any of it is believed.
+//! A program's bytes are checked as a whole before any of them is used.
 
 use crate::message::Segment;
 
-/// What an ioctl asks for.
+/// A request by ioctl.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ioctl {
-    /// What will be read.
+    /// Reads to come.
     Hint(IoctlHint),
-    /// What was told on this descriptor and is not read yet will not be.
+    /// Hints given on this descriptor and not read yet are void.
     Cancel,
 }
 
-/// What will be read of a file.
+/// Reads to come of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IoctlHint {
     /// The file's path below the mount point; empty on the file's own descriptor.
     pub path: Vec<u8>,
-    /// In this order; none: the whole file.
+    /// The parts, in the order of reading; empty for the whole file.
     pub segments: Vec<Segment>,
-    /// In any order after all.
+    /// Whether the parts may be read in any order.
     pub any_order: bool,
 }
 
-/// What is wrong with an ioctl.
+/// Why an ioctl is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IoctlError {
-    /// It is none of these.
+    /// It is not a request of foretell.
     #[error("an unknown request")]
     Unknown,
-    /// Its bytes make no sense.
+    /// Its bytes are inconsistent.
     #[error("a malformed request")]
     Malformed,
 }
@@ -45,14 +45,14 @@ pub const IOCTL_MAX_BYTES: usize = (1 << 14) - 1;
 const HEAD_BYTES: usize = 16;
 const SEGMENT_BYTES: usize = 16;
 
-/// Beyond any file.
+/// Largest end of a segment: no file is longer.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
 impl Ioctl {
-    /// Of the request number `command`, with the bytes that came with it.
+    /// The request with number `command` and the bytes that came with it.
     ///
     /// # Errors
-    /// If it is none, or they make none.
+    /// [`IoctlError`], if the number is not one of foretell's or the bytes are malformed.
     pub fn decode(command: u32, bytes: &[u8]) -> Result<Self, IoctlError> {
         // As in <asm-generic/ioctl.h>: number 8, type 8, size 14, direction 2.
         let (number, kind) = (command & 0xff, command >> 8 & 0xff);
@@ -65,7 +65,7 @@ impl Ioctl {
         }
     }
 
-    /// The request number and the bytes that go with it; none if they are more than one ioctl holds.
+    /// The request number and its bytes; `None` if they do not fit into one ioctl.
     pub fn encode(&self) -> Option<(u32, Vec<u8>)> {
         let Ioctl::Hint(hint) = self else { return Some((TYPE << 8 | CANCEL, Vec::new())) };
         let flags = if hint.any_order { ANY_ORDER } else { 0 };
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn malformed_requests_are_refused() {
         let refused = |(command, bytes): (u32, Vec<u8>)| {
             assert_eq!(Ioctl::decode(command, &bytes), Err(IoctlError::Malformed), "{bytes:?}");
         };
@@ -163,7 +163,7 @@ mod tests {
         refused((command, bytes.clone()));
         bytes.extend([1, 2]);
         refused((command + (1 << 16), bytes));
-        // Any bytes at all end in an answer.
+        // No bytes make it panic.
         let mut word = 1u64;
         for length in (0..200).chain([IOCTL_MAX_BYTES]) {
             let bytes: Vec<u8> = (0..length)

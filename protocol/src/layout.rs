@@ -1,4 +1,4 @@
-//! The mirror of `include/foretell_protocol.h`: what each byte means is said there.
+//! The mirror of `include/foretell_protocol.h`, which says what each byte means.
 //!
 //! Decides nothing by itself. `tests/layout.rs` compiles a C program against the header and compares
 //! every size, offset and constant, so the two cannot drift apart.
@@ -7,9 +7,9 @@
 pub const PROTOCOL_VERSION: u32 = 1;
 /// The environment variable that names the manager's socket.
 pub const SOCKET_VARIABLE: &str = "FORETELL_SOCKET";
-/// The environment variable with what the interposing library is told; the header says what.
+/// The environment variable with the parameters of the interposing library; the header describes them.
 pub const PRELOAD_VARIABLE: &str = "FORETELL_PRELOAD";
-/// What every manager's abstract socket name begins with.
+/// Prefix of every manager's abstract socket name.
 pub const SOCKET_PREFIX: &str = "foretell/";
 /// "foretell" as a little-endian number.
 pub const RING_MAGIC: u64 = 0x6c6c_6574_6572_6f66;
@@ -23,7 +23,7 @@ pub const RECORD_BYTES: u32 = 64;
 pub const RING_BYTES: u32 = RING_HEADER_BYTES + RING_CAPACITY_RECORDS * RECORD_BYTES;
 /// A call that takes longer has waited for I/O.
 pub const STALL_THRESHOLD_NS: u64 = 50_000;
-/// What copying from memory reaches at least.
+/// Lower bound on the speed of copying from memory.
 pub const COPY_BYTES_PER_NS: u64 = 2;
 
 /// How long a call that returned `bytes` bytes may take without having waited for I/O.
@@ -48,9 +48,9 @@ pub const MESSAGE_HELLO: u32 = 1;
 pub const MESSAGE_HINT: u32 = 2;
 /// Message kind: a stream's outstanding hints are void.
 pub const MESSAGE_CANCEL: u32 = 3;
-/// No message is longer.
+/// Most bytes of a message.
 pub const MESSAGE_MAX_BYTES: u32 = 65_536;
-/// No path in a message is longer.
+/// Most bytes of a path in a message.
 pub const PATH_MAX_BYTES: u32 = 4096;
 /// Bytes of a command name.
 pub const COMM_BYTES: u32 = 16;
@@ -58,10 +58,10 @@ pub const COMM_BYTES: u32 = 16;
 pub const STREAM_EXTERNAL: u64 = 0;
 /// Hint flag: the whole file is meant.
 pub const HINT_WHOLE_FILE: u32 = 1;
-/// Hint flag: what is read, but not in which order.
+/// Hint flag: the parts may be read in any order.
 pub const HINT_ANY_ORDER: u32 = 2;
-/// Hint flag: the first segment, and others like it: the offset of the second is the distance from one
-/// to the next in bytes, its length is how many there are.
+/// Hint flag: equally spaced segments like the first one. The second one holds the stride: its offset is the distance from one
+/// segment to the next in bytes, its length is the number of segments.
 pub const HINT_STRIDED: u32 = 4;
 
 /// `struct foretell_record`.

@@ -1,8 +1,8 @@
 //! Messages and shared-memory layout between programs and the manager.
 //!
-//! Decides how the two sides find each other, what they may say, and what each believes of the
-//! other. It exists apart so that the interposing library (C), the manager and the command line
-//! agree on bytes without knowing each other.
+//! Decides how the two sides find each other, which messages they exchange, and what each trusts of
+//! the other. It is a crate of its own so that the interposing library (C), the manager and the
+//! command line agree on bytes without depending on each other.
 //!
 //! How:
 //! * A. **Control socket** ([`Listener`], [`Connection`]): AF_UNIX, SOCK_SEQPACKET, an *abstract*
@@ -10,7 +10,7 @@
 //!   variable `FORETELL_SOCKET`. Both sides check the other's user.
 //! * B. **Ring** ([`RingReader`]): made by the program in a sealed memfd, handed over with its HELLO.
 //!   The program writes one record per call that read a regular file, and counters.
-//! * C. **Hints** ([`Client`]): short connections, or one that is kept for a stream of its own.
+//! * C. **Hints** ([`Client`]): over a short connection, or one that stays open for a stream.
 //! * D. **Ioctls** ([`Ioctl`]): hints to a mount, which need no socket.
 //!
 //! Invariants: a program never waits for the manager; the manager trusts no index, length or
@@ -19,8 +19,8 @@
 //! What may fail: everything, at any time, on either side. Errors are narrow enums; a connection
 //! that broke the protocol is dropped by its owner.
 //!
-//! Not here: what a hint means (`policy`), who reads the ring when (`manager`), the program's side
-//! of the ring (`preload/`, in C).
+//! Not here: what a hint means (`policy`), when the ring is read (`manager`), the program's side of
+//! the ring (`preload/`, in C).
 
 mod client;
 mod ioctl;

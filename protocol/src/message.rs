@@ -25,10 +25,10 @@ pub struct Segment {
     pub length_bytes: u64,
 }
 
-/// Which part of a file a hint is about.
+/// The part of a file that a hint is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// From the first byte to the last, as long as the file is when it is prefetched.
+    /// From the first byte to the last. The length is that of the file when it is prefetched.
     WholeFile,
     /// These parts, in this order; at least one.
     Segments(Vec<Segment>),
@@ -43,7 +43,7 @@ pub enum Extent {
     },
 }
 
-/// A disclosure: this file, these parts, so often.
+/// A disclosure: a file, its parts, and how often they are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hint {
     /// [`layout::STREAM_EXTERNAL`], or a number of the sender's own choice that ends with its
@@ -55,7 +55,7 @@ pub struct Hint {
     pub extent: Extent,
     /// How often in a row; at least 1.
     pub repeat: u32,
-    /// The parts may be read in any order. A hint that needs several packets is several sets, in order.
+    /// Whether the parts may be read in any order. A hint that needs several packets becomes several such sets, in order.
     pub any_order: bool,
 }
 
@@ -64,24 +64,24 @@ pub struct Hint {
 pub struct Hello {
     /// The ring's memory, to be given to [`crate::RingReader::map`].
     pub ring: OwnedFd,
-    /// As the program sees it. [`crate::Connection::peer_pid`] is the kernel's word.
+    /// The process as the program sees it. [`crate::Connection::peer_pid`] is the number that the kernel gives.
     pub pid: u32,
     /// Its parent, as the program sees it.
     pub ppid: u32,
     /// The command name, at most 15 bytes.
     pub comm: String,
-    /// Its argv\[0\], or what of it fits.
+    /// Its argv\[0\], cut to what fits.
     pub argv0: String,
 }
 
-/// What a connection may say.
+/// A message of a connection.
 #[derive(Debug)]
 pub enum Message {
     /// A program begins.
     Hello(Hello),
     /// A disclosure.
     Hint(Hint),
-    /// Everything hinted to this stream and not read yet is void.
+    /// The hints of this stream that are not read yet are void.
     Cancel {
         /// The stream.
         stream: u64,
@@ -91,14 +91,14 @@ pub enum Message {
     End,
 }
 
-/// Why a message could not be read. The connection is of no more use.
+/// Why a message could not be read. The connection should be dropped.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtocolError {
     /// The socket failed.
     #[error("control socket: {0}")]
     Io(#[from] io::Error),
     /// The packet's length is not what its header or its counts say.
-    #[error("message of {actual_bytes} bytes where {expected_bytes} were announced")]
+    #[error("message has {actual_bytes} bytes, but {expected_bytes} were announced")]
     Length {
         /// Bytes in the packet.
         actual_bytes: usize,
@@ -109,7 +109,7 @@ pub enum ProtocolError {
     #[error("unknown message kind {0}")]
     Kind(u32),
     /// The peer was built for another version of the protocol.
-    #[error("peer speaks protocol version {0}, this manager {ours}", ours = layout::PROTOCOL_VERSION)]
+    #[error("peer speaks protocol version {0}, this manager speaks {ours}", ours = layout::PROTOCOL_VERSION)]
     Version(u32),
     /// A HELLO without exactly one descriptor.
     #[error("hello without a ring")]
@@ -126,10 +126,10 @@ pub enum ProtocolError {
 }
 
 impl Message {
-    /// Reads one packet; `ring` is the descriptor that came along, if any.
+    /// Reads one packet. `ring` is the descriptor that came with it, if any.
     ///
     /// # Errors
-    /// Any [`ProtocolError`] but `Io`.
+    /// Any [`ProtocolError`] except `Io`.
     pub fn decode(packet: &[u8], ring: Option<OwnedFd>) -> Result<Self, ProtocolError> {
         if packet.is_empty() {
             return Ok(Self::End);
@@ -157,11 +157,11 @@ impl Message {
 impl Hint {
     /// The packets that carry this hint: one, or several when the segments do not fit into one.
     ///
-    /// A repeated list of segments that needs several packets is written out as often as it repeats,
-    /// since a repeat count covers one packet only.
+    /// A repeat count covers one packet. So a repeated list of segments that needs several packets is written out once for each
+    /// repetition.
     ///
     /// # Errors
-    /// [`ProtocolError::Path`] and [`ProtocolError::Segments`], as the receiver would say.
+    /// [`ProtocolError::Path`] and [`ProtocolError::Segments`], by the receiver's rules.
     pub fn encode(&self) -> Result<Vec<Vec<u8>>, ProtocolError> {
         check_path(self.path.as_os_str().as_bytes())?;
         if self.repeat == 0 {

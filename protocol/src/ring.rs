@@ -1,21 +1,23 @@
 //! The manager's side of a program's ring.
 //!
-//! Decides what of a program's shared memory is believed. The program may die in the middle of a
-//! record, may be stopped there, or may be hostile; the manager must neither crash nor spin.
+//! Decides which contents of a program's shared memory are trusted. The program may die or be stopped
+//! in the middle of a record, or may be hostile. The manager must neither crash nor spin.
 //!
-//! How: A. before mapping: the memory is a memfd of exactly the right size and sealed against
-//! shrinking, so no access can raise SIGBUS. B. the consumer keeps its own tail and believes `head`
-//! only as "at most `capacity` records more"; a call of [`RingReader::drain`] ends after that many.
-//! C. a slot whose ticket was taken but never completed (a thread that left a signal handler by
-//! `longjmp`, a killed process) would block the ring: it is skipped when it has stayed so for
-//! [`HOLE_PATIENCE`], or at once by [`RingReader::drain_to_end`] when the program is known to be
-//! dead.
+//! How:
+//! * A. Before mapping: the memory must be a memfd of exactly the right size, sealed against
+//!   shrinking. So no access can raise SIGBUS.
+//! * B. The consumer keeps its own tail. It takes `head` only as "at most `capacity` more records",
+//!   and a call of [`RingReader::drain`] ends after that many.
+//! * C. A slot whose ticket was taken but which was never completed would block the ring. A thread
+//!   that leaves a signal handler by `longjmp` or a killed process leaves such a slot. It is skipped
+//!   after [`HOLE_PATIENCE`], or at once by [`RingReader::drain_to_end`] when the program is known to
+//!   be dead.
 //!
 //! Invariants: every access is an atomic load or store of an aligned word inside the mapping; values
 //! are data, never indices or lengths of memory.
 //!
-//! After a skip, the late writer may still fill the slot that a writer one lap later holds: that can
-//! mix two records' fields. It costs a wrong hint of history, never memory safety.
+//! After a skip, the late writer may fill a slot together with the writer of the next lap. That can mix
+//! the fields of two records. It reports a read that did not happen, and never affects memory safety.
 
 use std::io;
 use std::mem::offset_of;
@@ -26,8 +28,8 @@ use std::time::{Duration, Instant};
 
 use crate::layout::{self, RawRecord, RawRingHeader};
 
-/// How long an unfinished record may hold up those behind it. A writer needs some 50 ns; a second is
-/// a writer that was stopped or never comes back.
+/// How long an unfinished record may hold up later ones. A writer needs some 50 ns; one that takes a second was stopped or
+/// killed.
 const HOLE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why a ring was refused.
@@ -36,18 +38,18 @@ pub enum RingError {
     /// A system call on the descriptor failed.
     #[error("ring memory: {0}")]
     Io(#[from] io::Error),
-    /// The program could still shrink it, and the manager would die of SIGBUS.
+    /// The program could still shrink it, and the manager would get SIGBUS.
     #[error("ring memory is not sealed against shrinking")]
     NotSealed,
-    /// Not the size that the protocol says.
+    /// Its size is not the protocol's.
     #[error("ring of {0} bytes, expected {expected}", expected = layout::RING_BYTES)]
     Size(i64),
-    /// The header is not that of a ring of this version.
+    /// The header does not belong to a ring of this version.
     #[error("not a ring of protocol version {version}", version = layout::PROTOCOL_VERSION)]
     Header,
 }
 
-/// What a record is about.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
     /// Bytes were read.
@@ -56,7 +58,7 @@ pub enum RecordKind {
     Open,
 }
 
-/// How a record came about.
+/// Flags of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordFlags(u32);
 
@@ -85,9 +87,9 @@ impl RecordFlags {
 /// One call of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What it is about.
+    /// What the call did.
     pub kind: RecordKind,
-    /// How it came about.
+    /// How the offset was found, and whether an open failed.
     pub flags: RecordFlags,
     /// The file's `st_dev`; 0 if not known (open records).
     pub device: u64,
@@ -95,7 +97,7 @@ pub struct Record {
     pub inode: u64,
     /// Where the call read.
     pub offset_bytes: u64,
-    /// What it returned; 0 at the end of the file.
+    /// Number of bytes that it returned; 0 at the end of the file.
     pub length_bytes: u64,
     /// CLOCK_MONOTONIC at return; 0 if the call was not timed.
     pub end_ns: u64,
@@ -103,29 +105,29 @@ pub struct Record {
     pub duration_ns: u64,
 }
 
-/// What a program has done so far. Monotonic, except for a program that tampers with them.
+/// Counters of a program. They never decrease, unless the program tampers with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Reads of regular files.
     pub read_calls: u64,
     /// Bytes they returned.
     pub read_bytes: u64,
-    /// Time that those took which were above [`layout::STALL_THRESHOLD_NS`].
+    /// Time of the reads that took longer than [`layout::stall_threshold_ns`].
     pub read_stall_ns: u64,
-    /// How many were above it.
+    /// Number of these reads.
     pub read_stalls: u64,
     /// Opens, failed ones included.
     pub open_calls: u64,
-    /// Time of those above the threshold.
+    /// Time of the opens that took longer than [`layout::STALL_THRESHOLD_NS`].
     pub open_stall_ns: u64,
-    /// How many were above it.
+    /// Number of these opens.
     pub open_stalls: u64,
     /// Bytes read through hooked calls from pipes, terminals, sockets and devices, and from descriptors
-    /// of which nobody has asked what they are.
+    /// whose kind was never looked up.
     pub other_read_bytes: u64,
     /// Records lost because the ring was full.
     pub dropped_records: u64,
-    /// Programs that it, or a forked child that had no ring, has executed without the library.
+    /// Programs executed without the library, by this process or by a forked child without a ring.
     pub programs_left_alone: u64,
     /// Records whose writer never finished them, skipped by this reader.
     pub abandoned_records: u64,
@@ -182,7 +184,7 @@ impl RingReader {
         Ok(reader)
     }
 
-    /// Takes the records that are there, oldest first, and says how many. Ends after one capacity.
+    /// Takes the waiting records, oldest first, at most one capacity. Returns their number.
     pub fn drain(&mut self, mut each: impl FnMut(Record)) -> usize {
         self.drain_while(false, |record| {
             each(record);
@@ -198,13 +200,12 @@ impl RingReader {
         })
     }
 
-    /// The same until `each` has had enough; the other records stay. `ended` says whether the program is
-    /// known to be dead.
+    /// The same until `each` returns false; the other records stay. `ended` says whether the program is known to be dead.
     pub fn drain_while(&mut self, ended: bool, each: impl FnMut(Record) -> bool) -> usize {
         self.take(each, if ended { Duration::ZERO } else { HOLE_PATIENCE })
     }
 
-    /// What the program has counted so far.
+    /// The program's counters.
     pub fn counters(&self) -> Counters {
         let counter = |offset| self.header_u64(offset);
         Counters {
@@ -227,13 +228,12 @@ impl RingReader {
         self.u32_ref(offset_of!(RawRingHeader, interest)).store(wanted.into(), Ordering::Relaxed);
     }
 
-    /// Tells the program that nobody listens any more, and that it is to hand nothing on.
+    /// Tells the program that the manager has ended. The program then hands nothing of foretell on to the programs it executes.
     pub fn tell_end(&self) {
         self.u32_ref(offset_of!(RawRingHeader, manager_ended)).store(1, Ordering::Relaxed);
     }
 
-    /// Marks the ring as full, as if its reader had never emptied it. For tests of what a program
-    /// does then.
+    /// Marks the ring as full, as if its reader had never emptied it. For tests.
     pub fn fill(&self) {
         let head = self.u64_ref(offset_of!(RawRingHeader, head));
         head.store(self.tail + u64::from(layout::RING_CAPACITY_RECORDS), Ordering::Release);
@@ -242,7 +242,7 @@ impl RingReader {
     fn take(&mut self, mut each: impl FnMut(Record) -> bool, patience: Duration) -> usize {
         let capacity = u64::from(layout::RING_CAPACITY_RECORDS);
         let head = self.u64_ref(offset_of!(RawRingHeader, head)).load(Ordering::Acquire);
-        // B: never more than one lap, whatever the program says.
+        // B: never more than one lap, whatever the program stores.
         let waiting = head.wrapping_sub(self.tail).min(capacity);
         let mut taken = 0;
         let mut goes_on = true;
@@ -267,7 +267,7 @@ impl RingReader {
         taken
     }
 
-    /// C: whether the unfinished slot at the tail has been waited for long enough.
+    /// C: whether the unfinished slot at the tail has held the ring up for long enough.
     fn may_skip(&mut self, patience: Duration) -> bool {
         if patience.is_zero() {
             return true;

@@ -1,11 +1,11 @@
 //! The control socket: abstract names, credentials, packets with a descriptor.
 //!
-//! Decides who may talk to a manager: processes of the same user, and root. The name is abstract, so
-//! it vanishes with the manager and needs no folder; it holds a random part only so that two
-//! managers never collide, not as a secret, since credentials are checked by the kernel's word.
+//! Decides which peers may talk to a manager: processes of the same user, and root. The name is
+//! abstract, so it vanishes with the manager and needs no folder. Its random part keeps two managers
+//! from colliding. It is not a secret: the kernel reports the peer's credentials.
 //!
-//! What may fail: `bind` when names run out; `accept` when descriptors run out; everything else
-//! belongs to one connection.
+//! What may fail: `bind` when names run out; `accept` when descriptors run out. Every other failure
+//! affects one connection only.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,11 +15,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use crate::layout::{self, RawHint, RawMessageHeader};
 use crate::message::{Message, ProtocolError};
 
-/// Programs that may be waiting to be accepted; more are refused and run without foretell. The
-/// kernel lowers it to `net.core.somaxconn`.
+/// Most connections that wait to be accepted. Further programs are refused and run without foretell. The kernel lowers it to
+/// `net.core.somaxconn`.
 const BACKLOG: libc::c_int = 4096;
 
-/// Descriptors of which a message has room; one is legal, the others are closed.
+/// Most descriptors that are received with a message. One is legal; if there are more, all are closed.
 const MAX_DESCRIPTORS: usize = 4;
 
 /// A manager's end of the control socket. Non-blocking.
@@ -33,7 +33,7 @@ impl Listener {
     /// Opens a socket under a fresh name.
     ///
     /// # Errors
-    /// That of `socket`, `bind` or `listen`.
+    /// The error of `getrandom`, `socket`, `bind` or `listen`.
     pub fn bind() -> io::Result<Self> {
         let mut random = [0_u8; 8];
         // SAFETY: `random` is valid for writing its length.
@@ -57,16 +57,16 @@ impl Listener {
         Ok(Self { socket, address })
     }
 
-    /// What programs need in `FORETELL_SOCKET`.
+    /// The value for a program's `FORETELL_SOCKET`.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The next waiting connection of this user or root; `None` if nobody waits. Connections of
-    /// other users are closed on the way.
+    /// The next waiting connection of this user or root; `None` if none waits. Waiting connections of
+    /// other users are closed.
     ///
     /// # Errors
-    /// That of `accept`, such as too many open files.
+    /// The error of `accept`, for example too many open files.
     pub fn accept(&self) -> io::Result<Option<Connection>> {
         loop {
             // SAFETY: null addresses are allowed: the peer's name is not wanted.
@@ -110,22 +110,21 @@ pub struct Connection {
 }
 
 thread_local! {
-    /// Room for the packet that is being received: a connection that waits for its next one keeps none.
+    /// Buffer for the packet that is being received, shared by all connections of a thread.
     static PACKET: RefCell<Vec<u8>> = RefCell::new(vec![0; layout::MESSAGE_MAX_BYTES as usize]);
 }
 
 impl Connection {
-    /// The process that connected, by the kernel's word, in the manager's pid namespace; 0 if it has
-    /// no number there.
+    /// The process that connected, as the kernel reports it in the manager's pid namespace; 0 if it has no number there.
     pub fn peer_pid(&self) -> i32 {
         self.peer_pid
     }
 
-    /// A descriptor that becomes readable when the peer's process ends. Safe against reuse of the
-    /// number where the kernel offers it (Linux 6.5), else as good as [`Self::peer_pid`].
+    /// A descriptor that becomes readable when the peer's process ends. From Linux 6.5 on it is safe against reuse of the
+    /// process number. Before, it is opened by [`Self::peer_pid`].
     ///
     /// # Errors
-    /// The process is gone already, or has no number in this pid namespace.
+    /// The process has ended already, or has no number in this pid namespace.
     pub fn peer_pidfd(&self) -> io::Result<OwnedFd> {
         /// From `asm-generic/socket.h`; not in the libc crate of every version.
         const SO_PEERPIDFD: libc::c_int = 77;
@@ -154,7 +153,7 @@ impl Connection {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// The stream of the next message, if that has arrived and is a hint; it is left where it is.
+    /// The stream of the next message, if one has arrived and is a hint. The message stays in the socket.
     pub fn waiting_hint(&self) -> Option<u64> {
         const KIND: usize = offset_of!(RawMessageHeader, kind);
         const STREAM: usize = offset_of!(RawHint, stream);
@@ -238,7 +237,7 @@ const _: () = assert!(
     size_of::<ControlBuffer>() >= size_of::<libc::cmsghdr>() + MAX_DESCRIPTORS * size_of::<RawFd>()
 );
 
-/// Owns every descriptor that came with a packet, so that none leaks whatever the packet says.
+/// Takes ownership of every descriptor that came with a packet, so that none leaks.
 fn take_descriptors(packet: &libc::msghdr) -> Vec<OwnedFd> {
     let mut descriptors = Vec::new();
     // SAFETY: `packet` was filled by recvmsg and its control buffer is alive.
@@ -274,7 +273,7 @@ pub(crate) fn seqpacket_socket() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The abstract address of a name, and how many of its bytes count.
+/// The abstract address of a name, and its length.
 pub(crate) fn abstract_address(name: &str) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
     // SAFETY: all-zero is a valid `sockaddr_un`, a plain C structure.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
@@ -291,7 +290,7 @@ pub(crate) fn abstract_address(name: &str) -> io::Result<(libc::sockaddr_un, lib
     Ok((address, length as libc::socklen_t))
 }
 
-/// Who is at the other end, at the time of connect or listen.
+/// The peer's credentials at the time of its connect or listen.
 pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
@@ -308,7 +307,7 @@ pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred
     Ok(peer)
 }
 
-/// The same user, or root.
+/// Whether this user is the own one, or root.
 pub(crate) fn is_trusted(uid: libc::uid_t) -> bool {
     uid == 0 || uid == effective_uid()
 }
@@ -319,7 +318,7 @@ pub(crate) fn effective_uid() -> libc::uid_t {
     unsafe { libc::geteuid() }
 }
 
-/// The result of a call that says −1 for failure.
+/// The result of a call that returns −1 on failure.
 pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

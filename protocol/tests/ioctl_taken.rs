@@ -1,4 +1,4 @@
-//! How far a list of hints came that a mount does not take whole.
+//! A list of hints that a mount takes only in part: how far it came is reported.
 
 mod support;
 

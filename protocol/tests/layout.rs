@@ -1,4 +1,4 @@
-//! The C header and its Rust mirror say the same, field by field.
+//! The C header and its Rust mirror agree, field by field.
 
 mod support;
 

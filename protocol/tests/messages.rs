@@ -1,4 +1,4 @@
-//! Messages: what is sent arrives, what is malformed is refused, and no bytes make the reader panic.
+//! Messages arrive as they were sent, malformed ones are refused, and no bytes make the reader panic.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Every exported name does what it does without the interposing library: with pointers that lead
-//! nowhere, on the smallest stacks, and in a program that has locked itself up.
+//! Every exported name behaves as without the interposing library: with invalid pointers, on the
+//! smallest stacks, and in a program under a seccomp filter or strict mode.
 
 mod support;
 
@@ -16,7 +16,7 @@ use foretell_protocol::Listener;
 /// the usual size, SIGSTKSZ, has some thousand.
 const MOST_STACK_BYTES: i64 = 512;
 
-/// `tests/c/every_hook.c`, and what it reads.
+/// `tests/c/every_hook.c`, and the file that it reads.
 struct EveryHook {
     program: PathBuf,
     folder: tempfile::TempDir,
@@ -39,12 +39,12 @@ impl EveryHook {
         command
     }
 
-    /// What it prints without the library.
+    /// Its output without the library.
     fn plain(&self, what: &str, situations: &[&str]) -> String {
         text(&support::succeed(&mut self.command(what, situations)).stdout)
     }
 
-    /// What it prints with the library and a manager, which looks at no ring: there are thousands.
+    /// Its output with the library and a manager. The manager reads no rings, since there are thousands.
     fn watched(&self, what: &str, situations: &[&str], interest: bool) -> String {
         // A child that opens announces itself, and so does one whose reads are recorded.
         let processes = if interest || situations.iter().any(|name| name.starts_with("fresh")) {
@@ -77,7 +77,7 @@ impl EveryHook {
             assert!(output.status.success(), "{:?}", output.status);
             assert!(hellos >= processes, "{hellos} processes have announced themselves");
             let printed = text(&output.stdout);
-            // A library that traps on undefined behaviour finds a bad pointer before the processor does.
+            // A library that traps on undefined behaviour traps on a bad pointer before the processor does.
             let traps = std::env::var("SANITIZE").is_ok_and(|value| value == "1");
             if traps { printed.replace(": signal 4\n", ": signal 11\n") } else { printed }
         })
@@ -87,7 +87,7 @@ impl EveryHook {
         self.assert_alike_if(situations, interests, |_| true);
     }
 
-    /// Compares the lines of which `compared` says so of the name.
+    /// Compares the lines of the names for which `compared` is true.
     fn assert_alike_if(
         &self,
         situations: &[&str],
@@ -152,9 +152,8 @@ fn without_the_processors_clock_too() {
     EveryHook::new().assert_alike(&["fresh-clock", "inherited-clock"], &[false, true]);
 }
 
-/// A process that has done nothing but read since it was forked, and whose reads nobody records, makes
-/// no system call and reads no clock on behalf of the library. Opens are timed, and end the process
-/// in any case.
+/// A process that has only read since its fork, while no records are wanted, makes no system call and
+/// reads no clock on behalf of the library. Opens are timed, and end the process in any case.
 #[test]
 fn in_strict_seccomp_behind_libcs_back() {
     let opens = |name: &str| {
@@ -163,8 +162,9 @@ fn in_strict_seccomp_behind_libcs_back() {
     EveryHook::new().assert_alike_if(&["inherited-raw"], &[false], |name| !opens(name));
 }
 
-/// Under a filter that ends the process for each call that the library would make by itself. Where the
-/// library has seen it come, no name makes one; else none that reads, while nobody records.
+/// Under a filter that ends the process for each call that the library would make by itself. If the
+/// library has noticed the filter, no name makes such a call. If not, no reading name makes one while
+/// no records are wanted.
 #[test]
 fn under_a_seccomp_filter_too() {
     let setting = EveryHook::new();
@@ -235,7 +235,7 @@ fn names_have_the_versions_of_the_c_library() {
     let known: BTreeSet<&String> = theirs.values().flatten().collect();
     for (name, ours) in &ours {
         match theirs.get(name) {
-            // One that serves references to any version, where there is one.
+            // Names without a version serve references to any version.
             Some(theirs) if theirs.len() == 1 && ours.contains("") => assert_eq!(ours.len(), 1),
             Some(theirs) => assert_eq!(ours, theirs, "{name}"),
             // Only for programs that need a newer C library than this one.
@@ -286,7 +286,7 @@ fn programs_bound_to_an_old_version_get_it() {
     let program = support::compile(&source, &[]);
     let folder = tempfile::tempdir().expect("folder");
     let script = folder.path().join("script");
-    std::fs::write(&script, "echo ran\n").expect("script"); // nothing says by what
+    std::fs::write(&script, "echo ran\n").expect("script"); // without a "#!" line
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("mode");
     let command = || {
         let mut command = Command::new(&program);

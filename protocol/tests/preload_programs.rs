@@ -43,8 +43,8 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// Runs a command plain and watched, with and without records: output and status must be the same,
-/// and at least so many processes must have announced themselves.
+/// Runs a command plain and watched, with and without records. Output and status must be the same,
+/// and at least `sessions` processes must have announced themselves.
 fn same(folder: &Path, line: &[&str], sessions: usize) {
     let command = || {
         let mut command = Command::new(line[0]);
@@ -181,7 +181,7 @@ fn the_library_needs_libc_of_2_34_and_nothing_else() {
         needed.iter().all(|line| line.contains("[libc.so") || line.contains("[ld-linux")),
         "{needed:?}"
     );
-    // What is defined comes first; preload/src/executable.c looks for the newest that is needed.
+    // Definitions come first. preload/src/executable.c looks for the newest version that is needed.
     let (_, needs) = output.split_once("Version needs section").expect("it needs libc");
     let newest = needs.split("GLIBC_2.").skip(1).filter_map(|rest| {
         let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;

@@ -1,5 +1,5 @@
-//! What a program does under the interposing library is what it does without, and the records say
-//! exactly what it read.
+//! A program behaves the same with and without the interposing library, and the records name exactly
+//! the ranges that it read.
 
 mod support;
 
@@ -53,7 +53,7 @@ impl Setting {
         observed
     }
 
-    /// The ranges of the file that a session read, with each record's own words checked.
+    /// The ranges of the file that a session read. The other fields of each record are checked.
     fn ranges(&self, session: &Session) -> Vec<(u64, u64)> {
         let metadata = std::fs::metadata(&self.file).expect("file");
         let reads = session.records.iter().filter(|record| record.kind == RecordKind::Read);
@@ -213,8 +213,8 @@ fn a_forked_child_that_only_reads_is_counted_with_its_parent() {
     assert_eq!((session.counters.read_calls, session.counters.read_bytes), (3, 175));
 }
 
-/// Whoever waits for a regular file is counted as stalled, whoever waits for something else is not; also
-/// where nobody asked what the descriptor is before it was closed or the process ended.
+/// A wait for a regular file counts as a stall, and a wait for anything else does not. This holds also
+/// if the descriptor's kind was not looked up before it was closed or the process ended.
 #[test]
 fn stalls_are_those_of_regular_files() {
     let setting = Setting::new();
@@ -251,7 +251,7 @@ fn raw_forks_do_not_disturb_the_parent() {
     let observed = setting.observe("raw-fork");
     let ranges = setting.ranges_of_only(&observed);
     assert_eq!(ranges[0], (0, 100));
-    assert_eq!(ranges.len(), 2); // the child's reads are nobody's records
+    assert_eq!(ranges.len(), 2); // the child's reads are not recorded
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use foretell_protocol::layout::{self, RawRecord, RawRingHeader};
 use foretell_protocol::{Listener, Message, Record, RecordKind, RingError, RingReader};
 
-/// A ring's memory, made as a program would, or wrongly.
+/// A ring's memory, made as a program makes it, or with a fault.
 struct Memory(File);
 
 impl Memory {
@@ -130,7 +130,7 @@ fn a_hole_is_waited_for_and_then_skipped() {
     memory.set_head(4);
     assert_eq!(offsets(|each| reader.drain(each)), [0]);
     assert_eq!(offsets(|each| reader.drain(each)), [0_u64; 0]);
-    memory.publish(1, layout::RECORD_READ); // late, but in time
+    memory.publish(1, layout::RECORD_READ); // late, but before it is skipped
     assert_eq!(offsets(|each| reader.drain(each)), [1, 2, 3]);
     assert_eq!(reader.counters().abandoned_records, 0);
 
@@ -165,7 +165,7 @@ fn hostile_indices_end_after_one_lap() {
     assert_eq!(reader.drain_to_end(|_| ()), 0);
 }
 
-/// A program that is killed when the test is through with it.
+/// A program that is killed at the end of the test.
 struct Running(std::process::Child);
 
 impl Drop for Running {
@@ -175,7 +175,7 @@ impl Drop for Running {
     }
 }
 
-/// Starts a program under a manager, and gives its ring.
+/// Starts a program under a manager. Returns it with its ring.
 fn start(way: &str, file: &std::path::Path) -> (Running, RingReader) {
     let program = support::c_program("access", &["-Wno-unused-result"]);
     let listener = Listener::bind().expect("listener");

@@ -1,4 +1,4 @@
-//! The way back from device threads to the manager's loop.
+//! Results of device threads, on their way to the session's loop.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::file::{Advised, Found};
 
-/// Jobs done that are worth waking the session for, whether or not anybody waits for them.
+/// Finished jobs after which the session is woken even if none of them is urgent.
 const BATCH: usize = 64;
 
 /// What came of a job of a device thread.
@@ -36,8 +36,8 @@ impl DoneQueue {
         Ok(DoneQueue { waiting: Mutex::default(), bell })
     }
 
-    /// Adds `done`, and rings if that is `urgent` or a batch has come together. Whoever leaves one that
-    /// is not urgent behind will push another.
+    /// Adds `done`, and rings if it is `urgent` or completes a batch. A caller that pushes a job that is not urgent must push
+    /// another one later.
     pub(crate) fn push(&self, done: Done, urgent: bool) {
         let mut waiting = self.lock();
         waiting.push(done);
@@ -47,24 +47,23 @@ impl DoneQueue {
         }
     }
 
-    /// Makes the loop look.
+    /// Wakes the loop.
     pub(crate) fn ring(&self) {
-        // It can only fail if the bell has been rung 2⁶⁴ times without being heard.
+        // It fails only after 2⁶⁴ rings without a read.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
-    /// Silences the bell. To be called before looking at *anything* that may have rung it: what comes
-    /// in later rings again.
+    /// Silences the bell. Call it before looking at *anything* that may have rung it: a later event rings again.
     pub(crate) fn hush(&self) {
         let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
     }
 
-    /// Whether nothing has come in.
+    /// Whether the queue is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
-    /// Everything that has come in.
+    /// Takes all results.
     pub(crate) fn take(&self) -> Vec<Done> {
         std::mem::take(&mut self.lock())
     }

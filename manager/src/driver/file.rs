@@ -24,13 +24,13 @@ pub(crate) struct OpenFile {
     size_bytes: u64,
     owner_uid: u32,
     system: Arc<FileSystem>,
-    /// What looking it up and opening it took.
+    /// How long its lookup and open took.
     opened_in: Duration,
-    /// Made when it is first needed, which is on a device's thread.
+    /// Made at its first use, on a device thread.
     observer: OnceLock<Observer>,
 }
 
-/// A file to be advised, that is opened again when it is first needed, which is on a device's thread.
+/// A file to be prefetched. If it is closed, its first use opens it again, on a device thread.
 #[derive(Debug)]
 pub(crate) struct Handle {
     path: PathBuf,
@@ -61,7 +61,7 @@ pub(crate) enum Advised {
     Fetched,
     /// The file ends before `range` does; what exists of it, `length_bytes`, is in memory now.
     Short { length_bytes: u64 },
-    /// It cannot be had.
+    /// It cannot be fetched.
     Failed(io::Error),
 }
 
@@ -78,9 +78,8 @@ pub(crate) enum State {
 
 /// The policy's name for the file of these numbers.
 ///
-/// Reads are reported by device and inode number. Mixing the two into 64 bits needs no table that
-/// would have to be pruned; two files that met in one number (one chance in 2⁶⁴ for a pair) would
-/// share their accounting, and nothing else.
+/// Programs report reads by device and inode number. A hash of the two into 64 bits needs no table that would have to be
+/// pruned. Two files with the same hash (one chance in 2⁶⁴ for a pair) share their accounting, and nothing else.
 pub(crate) fn file_id(device: u64, inode: u64) -> FileId {
     // The finalizer of SplitMix64, once a word.
     fn mix(mut word: u64) -> u64 {
@@ -93,12 +92,13 @@ pub(crate) fn file_id(device: u64, inode: u64) -> FileId {
 
 /// Looks `path` up and opens it if it is a regular file.
 ///
-/// It is opened without rights first, since opening a pipe or a device in earnest has effects. What is opened then is what was
-/// looked at, by its descriptor: by the name, another file may have taken its place.
+/// The name is opened with `O_PATH` first, since opening a pipe or a device for reading has effects. The file is then opened for
+/// reading through that descriptor. Another file may have taken the name meanwhile.
 ///
 /// # Errors
-/// That of the lookup; `Unsupported` where /proc is missing, so that a descriptor cannot be opened again; and of what is on a file
-/// system that is known to [forget](super::keeping).
+/// * The error of the lookup.
+/// * `Unsupported` where /proc is missing, since a descriptor cannot be opened again without it.
+/// * An error for a file on a file system that is known to [forget](super::keeping).
 pub(crate) fn find(path: PathBuf, systems: &FileSystems) -> io::Result<Found> {
     let began = Instant::now();
     let handle =
@@ -122,8 +122,8 @@ pub(crate) fn find(path: PathBuf, systems: &FileSystems) -> io::Result<Found> {
     Ok(Found::File(OpenFile { file, path, id, size_bytes, owner_uid, system, opened_in, observer }))
 }
 
-/// Opens to read what `handle` is of, whatever its name means by now. Reading it leaves its access time alone, which only its
-/// owner and root may ask for.
+/// Opens the file behind `handle` for reading, whatever its name means by now. For root and the file's owner, reading it leaves
+/// its access time alone; others may not ask for that.
 fn open_again(handle: &File, owner_uid: u32) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let descriptors = descriptors().ok_or(io::ErrorKind::Unsupported)?;
@@ -132,7 +132,7 @@ fn open_again(handle: &File, owner_uid: u32) -> io::Result<File> {
     let user = rustix::process::geteuid();
     if user.is_root() || user.as_raw() == owner_uid {
         match open(flags | OFlags::NOATIME) {
-            // Root has not all rights everywhere, and a file system may not know the flag.
+            // Root does not have all rights on every file system, and a file system may not know the flag.
             Err(Errno::PERM | Errno::INVAL) => {}
             file => return Ok(File::from(file?)),
         }
@@ -146,7 +146,7 @@ fn descriptors() -> Option<BorrowedFd<'static>> {
     let open = || {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::open("/proc/self/fd", flags, Mode::empty()).ok()?;
-        // Any folder may be mounted in its place, with any links in it.
+        // Another folder, with any links in it, may be mounted in its place.
         let kind = rustix::fs::fstatfs(&folder).ok()?.f_type;
         (kind == libc::PROC_SUPER_MAGIC).then_some(folder)
     };
@@ -154,18 +154,18 @@ fn descriptors() -> Option<BorrowedFd<'static>> {
 }
 
 impl Handle {
-    /// Of a file that is open.
+    /// A handle of an open file.
     pub(crate) fn opened(file: OpenFile, systems: Arc<FileSystems>) -> Self {
         Handle { path: file.path.clone(), id: file.id, systems, open: OnceLock::from(Ok(file)) }
     }
 
-    /// Of the same file, which is not open.
+    /// A handle of a file that is not open.
     pub(crate) fn closed(path: PathBuf, id: FileId, systems: Arc<FileSystems>) -> Self {
         Handle { path, id, systems, open: OnceLock::new() }
     }
 
-    /// The file, opened if it is not. May wait for the device. What has taken its name meanwhile is another file, and not opened
-    /// in its place.
+    /// The file, opened if it is not. May wait for the device. If another file has taken the name meanwhile, that one is not
+    /// opened.
     fn open(&self) -> io::Result<&OpenFile> {
         let open = || match find(self.path.clone(), &self.systems).map_err(|error| error.kind())? {
             Found::File(file) if file.id == self.id => Ok(file),
@@ -183,12 +183,12 @@ impl Handle {
         self.if_open().is_some()
     }
 
-    /// What opening it took, if it is open and may be wanted again.
+    /// How long opening it took, if it is open and may be wanted again.
     pub(crate) fn opened_in(&self) -> Option<Duration> {
         self.if_open().filter(|file| !file.system.forgets()).map(|file| file.opened_in)
     }
 
-    /// Whether a part of `range` that the kernel had begun to fetch is not in memory any more, as far as it says. Does not wait.
+    /// Whether the kernel says that it has dropped a part of `range` whose fetch it had begun. Does not wait.
     pub(crate) fn has_lost(&self, range: Range) -> bool {
         let file = self.if_open();
         let accepted_bytes = file.and_then(|file| residency::accepted_bytes(&file.file, range));
@@ -200,7 +200,7 @@ impl Handle {
         self.open().map_or_else(Advised::Failed, |file| file.advise(range))
     }
 
-    /// See [`OpenFile::state`]; of a file that is not open nothing can be told.
+    /// See [`OpenFile::state`]. A file that is not open counts as waiting.
     pub(crate) fn state(&self, range: Range) -> State {
         self.if_open().map_or(State::Waiting, |file| file.state(range))
     }
@@ -229,8 +229,8 @@ impl OpenFile {
         self.size_bytes
     }
 
-    /// Has the kernel fetch `range`. May wait: for the device's queue, or, where the kernel takes no
-    /// advice or arrival cannot be observed, for the data itself.
+    /// Has the kernel fetch `range`. May wait for the device's queue. Where the kernel takes no advice or arrival cannot be
+    /// observed, it waits for the data itself.
     fn advise(&self, range: Range) -> Advised {
         match self.clip(range, AtFlags::STATX_SYNC_AS_STAT) {
             Err(error) => Advised::Failed(error),
@@ -255,10 +255,10 @@ impl OpenFile {
         }
     }
 
-    /// Has the kernel let go of the pages of `range` that nobody has changed or mapped. Does not wait.
+    /// Has the kernel drop the pages of `range` that are clean and not mapped. Does not wait.
     fn release(&self, range: Range) {
         let length = std::num::NonZeroU64::new(range.length_bytes);
-        // What the kernel does not let go of stays: no harm is done.
+        // A page that the kernel keeps does no harm.
         let _ = rustix::fs::fadvise(&self.file, range.offset_bytes, length, Advice::DontNeed);
     }
 
@@ -271,8 +271,8 @@ impl OpenFile {
         if !self.system.keeps(|| self.probe(range)) {
             return Advised::Failed(keeping::forgotten());
         }
-        // What has no place in the cache has not arrived; only then is it asked by a read, which would
-        // have the kernel fetch what is missing.
+        // A page without a place in the cache has not arrived. Arrival is asked only if all have one, since the question is
+        // a read, which makes the kernel fetch missing pages.
         let accepted_bytes = residency::accepted_bytes(&self.file, range);
         if accepted_bytes.is_none_or(|accepted_bytes| accepted_bytes == range.length_bytes) {
             match self.has_arrived(range) {
@@ -288,7 +288,7 @@ impl OpenFile {
             {
                 return self.read_through(rest);
             }
-            // The kernel cuts an advice to the device's read-ahead limit without a word.
+            // The kernel silently cuts an advice to the device's read-ahead limit.
             let accepted_bytes = match residency::accepted_bytes(&self.file, rest) {
                 None => break,
                 Some(0) => return self.read_through(rest),
@@ -300,8 +300,8 @@ impl OpenFile {
         Advised::Started
     }
 
-    /// Whether what is in memory of this file stays when it is opened again, tried with the first page of `range`. `None` if it
-    /// cannot be seen, or is never kept.
+    /// Whether this file's pages stay in memory when it is opened again, tried with the first page of `range`. `None` if
+    /// residency cannot be observed, or the file system keeps no pages at all.
     fn probe(&self, range: Range) -> Option<bool> {
         let first =
             Range { length_bytes: range.length_bytes.min(residency::page_bytes()), ..range };
@@ -311,7 +311,7 @@ impl OpenFile {
         self.has_arrived(first)
     }
 
-    /// Brings `range` into the page cache by reading it: what works with every file system.
+    /// Brings `range` into the page cache by reading it. This works on every file system.
     fn read_through(&self, range: Range) -> Advised {
         const SCRATCH_BYTES: usize = 32 * 1024;
         let mut scratch = [0u8; SCRATCH_BYTES];
@@ -331,8 +331,8 @@ impl OpenFile {
         Advised::Fetched
     }
 
-    /// The part of `range` that lies within the file as it is now, or, with `STATX_DONT_SYNC`, as this
-    /// machine last knew it: a network file system then asks nobody.
+    /// The part of `range` that lies within the file as it is now. With `STATX_DONT_SYNC` the size is the one this machine last
+    /// knew, and a network file system does not ask its server.
     fn clip(&self, range: Range, sync: AtFlags) -> io::Result<Range> {
         let flags = AtFlags::EMPTY_PATH | sync;
         let size_bytes = rustix::fs::statx(&self.file, "", flags, StatxFlags::SIZE)?.stx_size;
@@ -379,7 +379,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("file");
         std::fs::write(&path, vec![1u8; 50_000]).expect("written");
-        // Older than the last change, so that a read would set it, but where no read does.
+        // Older than the last change: a read sets it, unless reads leave access times alone.
         let long_ago = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         let times = std::fs::FileTimes::new().set_accessed(long_ago);
         let writer = File::options().write(true).open(&path).expect("opened");
@@ -419,8 +419,8 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 
-    /// A name that means a file and a pipe in turns, while it is looked up: the pipe is never opened, since nobody who would
-    /// write to it comes to be.
+    /// A name alternates between a file and a pipe while it is looked up. The pipe is never opened for reading: opening it for
+    /// writing never succeeds.
     #[test]
     fn what_was_looked_at_is_what_is_opened() {
         use rustix::fs::{CWD, FileType, RenameFlags};
@@ -460,7 +460,7 @@ mod tests {
             turns.store(false, Ordering::Relaxed);
             assert!(kinds.iter().all(|&times| times > 0), "{kinds:?}: it has never changed");
         });
-        assert!(!opened.load(Ordering::Relaxed), "the pipe was opened in earnest");
+        assert!(!opened.load(Ordering::Relaxed), "the pipe was opened for reading");
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! Whether a file system keeps what is in memory of a file when that file is opened once more.
+//! Whether a file system keeps a file's pages in memory when the file is opened once more.
 //!
-//! Most do. File systems of FUSE decide it at each open, and many have the kernel forget all of it then (those that libfuse makes
-//! from a program's callbacks, unless they were mounted with `kernel_cache` or `auto_cache`). There, whatever was fetched
-//! ahead would be lost as the program opens the file, and the manager's own open would lose what the program has read. So of
-//! each mounted file system of FUSE it is found out once, with the first file: a page of it is read, it is opened again,
-//! and the page looked for. Where it is gone no file is opened any more.
+//! Most do. A FUSE file system decides it at each open, and many have the kernel drop all pages then: those that libfuse makes
+//! from a program's callbacks, unless they were mounted with `kernel_cache` or `auto_cache`. On these, prefetched pages are
+//! lost when the program opens the file, and the manager's own open loses pages that the program has read.
+//!
+//! So each mounted FUSE file system is tried once, with its first file: a page is read, the file is opened again, and the page
+//! is looked for. If the page is gone, no further file of that file system is opened.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,23 +15,23 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 /// `FUSE_SUPER_MAGIC` of `linux/magic.h`.
 const FUSE: libc::c_long = 0x6573_5546;
 
-/// All file systems that files were found on, by `st_dev`.
+/// All file systems on which files were found, by `st_dev`.
 #[derive(Debug, Default)]
 pub(crate) struct FileSystems {
     known: Mutex<HashMap<u64, Arc<FileSystem>>>,
 }
 
-/// One of them.
+/// One mounted file system.
 #[derive(Debug)]
 pub(crate) struct FileSystem {
-    /// Not set while it is not known.
+    /// Whether it keeps pages. Not set until that is known.
     keeps: OnceLock<bool>,
-    /// Held while it is being found out.
+    /// Held during the probe.
     probing: Mutex<()>,
 }
 
 impl FileSystems {
-    /// That of `file`, whose `st_dev` is `device`.
+    /// The file system of `file`, whose `st_dev` is `device`.
     pub(crate) fn of(&self, device: u64, file: impl AsFd) -> Arc<FileSystem> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || {
@@ -48,21 +49,22 @@ impl FileSystem {
         self.keeps.get() == Some(&false)
     }
 
-    /// Whether it keeps what is in memory; `probe` finds that out, if its file can tell, which may wait for the device.
+    /// Whether it keeps pages. If that is not known, `probe` finds it out; `probe` may wait for the device, and returns `None`
+    /// if its file cannot tell.
     pub(crate) fn keeps(&self, probe: impl FnOnce() -> Option<bool>) -> bool {
         if let Some(&keeps) = self.keeps.get() {
             return keeps;
         }
         let _turn = self.probing.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self.keeps.get().copied().or_else(probe);
-        // A file that cannot tell is read as on a file system that keeps.
+        // A file that cannot tell is treated as on a file system that keeps pages.
         found.is_none_or(|keeps| *self.keeps.get_or_init(|| keeps))
     }
 }
 
-/// Why nothing is fetched of a file.
+/// The error for a file on a file system that drops pages at each open.
 pub(crate) fn forgotten() -> io::Error {
-    io::Error::other("its file system has the kernel forget a file's data when the file is opened")
+    io::Error::other("its file system drops a file's cached data each time the file is opened")
 }
 
 #[cfg(test)]
@@ -78,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_not_of_fuse_keeps() {
+    fn a_file_system_other_than_fuse_keeps() {
         let file = tempfile::tempfile().expect("a temporary file");
         let system = FileSystems::default().of(1, &file);
         if rustix::fs::fstatfs(&file).is_ok_and(|found| found.f_type != FUSE) {

@@ -1,17 +1,15 @@
-//! The page-cache driver: carries the policy's fetches out as advice to the kernel, and verifies.
+//! The page-cache driver: carries out the policy's fetches as advice to the kernel, and verifies them.
 //!
-//! A fetch is `posix_fadvise(WILLNEED)`, in as many calls as the kernel needs to accept all of it;
-//! it counts as done only when its pages are seen to be valid. A lookup is opening the file, which
-//! brings its metadata into the kernel's caches. Both are made on the threads of their device ([`pool`]), so this object never
-//! waits.
+//! A fetch is `posix_fadvise(WILLNEED)`, in as many calls as the kernel needs to accept all of it. It counts as done only when
+//! its pages are seen to be valid. A lookup opens the file, which brings its metadata into the kernel's caches. Both run on the
+//! threads of their device ([`pool`]), so this object never waits.
 //!
-//! A file stays open while a fetch of it is on its way, and a moment longer ([`linger`]): an open file
-//! keeps its file system from being unmounted, and on some of them a removed file's folder from being removed. The next
-//! fetch opens it again.
+//! A file stays open while a fetch of it is in flight, and a moment longer ([`linger`]). It is closed then because an open file
+//! keeps its file system from being unmounted, and on some file systems keeps a removed file's folder from being removed. The
+//! next fetch opens it again.
 //!
-//! Arrival is found out by asking: the kernel tells nobody when read-ahead completes. The session
-//! asks for everything on its way at once, the more seldom the more there is
-//! ([`PageCache::poll_interval`]).
+//! The kernel does not announce when read-ahead completes, so arrival is polled. The session polls all fetches in flight at
+//! once; the more there are, the longer the interval ([`PageCache::poll_interval`]).
 //!
 //! Not here: what to fetch, and when (the policy).
 
@@ -37,22 +35,21 @@ use residency::Range;
 
 use crate::threads::Threads;
 
-/// A fetch that has not arrived after this long is given up: the device does not answer.
+/// A fetch that has not arrived after this time fails: the device does not answer.
 const ARRIVAL_TIMEOUT: Nanos = Nanos(30_000_000_000);
 
-/// A fetch that has not arrived after this long may have been dropped again, and is asked whether it was.
+/// After this time a fetch that has not arrived is checked for pages that the kernel has dropped again.
 const LOST_AFTER: Nanos = Nanos(500_000_000);
 
-/// Bounds of the interval between two looks at what is on its way.
+/// Bounds of the interval between two polls for arrivals.
 const POLL_MIN: Duration = Duration::from_micros(300);
 const POLL_MAX: Duration = Duration::from_millis(5);
 
-/// Interval for each fetch on its way: a look at one costs about 0.3 µs, and looking may take a
-/// twentieth of a processor.
+/// Interval for each fetch in flight. Polling one costs about 0.3 µs, and polling may take a twentieth of a processor.
 const POLL_PER_FETCH: Duration = Duration::from_micros(6);
 
-/// How long a file that no fetch is on its way of stays open: so many times of what opening it took, since it may have to be
-/// opened again, within bounds.
+/// How long a file stays open without a fetch in flight, as a multiple of the time that opening it took, within bounds: it may
+/// have to be opened again.
 const LINGER_OPENINGS: u32 = 20;
 const LINGER_MIN: Duration = Duration::from_millis(5);
 const LINGER_MAX: Duration = Duration::from_millis(100);
@@ -62,7 +59,7 @@ fn linger(opened_in: Duration) -> Nanos {
     Nanos(time.as_nanos() as u64)
 }
 
-/// Something that came to an end, for the session to tell the policy.
+/// A fetch that has ended, for the session to report to the policy.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) fetch: FetchId,
@@ -89,24 +86,24 @@ pub(crate) enum End {
     Folder,
     /// The name is neither file nor folder.
     Other,
-    /// The name, or the data, cannot be had.
+    /// The lookup or the read failed.
     Failed(io::Error),
     /// A read ended like this.
     Read(Outcome),
 }
 
-/// A file that hints are about, or that is being read.
+/// A file that has hints, or that is being fetched.
 #[derive(Debug)]
 struct Held {
     path: PathBuf,
     device: DeviceId,
     size_bytes: u64,
-    /// Not there while it is closed.
+    /// `None` while it is closed.
     handle: Option<Arc<Handle>>,
     reads: usize,
-    /// Since when no read has been on its way.
+    /// Since when no fetch has been in flight.
     idle_since: Nanos,
-    /// Whether it is in the queue of those to be closed.
+    /// Whether it is in the queue of files to be closed.
     in_idle: bool,
 }
 
@@ -117,7 +114,7 @@ impl Held {
         self.handle.get_or_insert_with(closed)
     }
 
-    /// When it is to be closed, if it is open and nothing is on its way.
+    /// When it is to be closed, if it is open and no fetch is in flight.
     fn closes_at(&self) -> Option<Nanos> {
         let handle = self.handle.as_ref().filter(|_| self.reads == 0)?;
         let linger = handle.opened_in().map_or(Nanos::ZERO, linger);
@@ -136,16 +133,16 @@ struct Started {
 #[derive(Debug)]
 pub(crate) struct PageCache {
     block_bytes: u64,
-    /// Whether what the policy lets go of is released from the page cache.
+    /// Whether blocks that the policy evicts are released from the page cache.
     releases: bool,
     pools: HashMap<DeviceId, Pool>,
     files: HashMap<FileId, Held>,
-    /// Files of which nothing was on its way, and since when: to be closed, unless something has begun since.
+    /// Files without a fetch in flight, and since when. They are to be closed, unless a fetch has begun since.
     idle: VecDeque<(Nanos, FileId)>,
     systems: Arc<FileSystems>,
     room: Threads,
     started: HashMap<FetchId, Started>,
-    /// Reads that the kernel has accepted, to be asked about.
+    /// Fetches that the kernel has accepted, to be polled.
     on_their_way: Vec<FetchId>,
     done: Arc<DoneQueue>,
 }
@@ -184,7 +181,7 @@ impl PageCache {
         self.start(now, fetch, Subject::Name(name), job);
     }
 
-    /// Starts a read of `blocks` blocks of `file`, which the policy wants.
+    /// Starts a fetch of `blocks` blocks of `file`, on behalf of the policy.
     pub(crate) fn read(
         &mut self,
         now: Nanos,
@@ -236,7 +233,7 @@ impl PageCache {
                     ended.extend(self.end(now, fetch, end));
                 }
                 Done::Lost { fetch } => {
-                    let end = End::Failed(io::Error::other("no thread could be had for it"));
+                    let end = End::Failed(io::Error::other("no thread could be started for it"));
                     ended.extend(self.end(now, fetch, end));
                 }
             }
@@ -245,8 +242,8 @@ impl PageCache {
         ended
     }
 
-    /// Knows `file`, which was found on `device`, until it is let go of. To be called before the policy hears of it: a file that
-    /// was found under another name may have been let go of since that was found.
+    /// Keeps `file`, which was found on `device`, until [`close`](Self::close). Call it before the policy hears of the file: it
+    /// may have been found before under another name, and closed since.
     pub(crate) fn hold(&mut self, now: Nanos, device: DeviceId, file: OpenFile) {
         let (id, size_bytes, path) = (file.id(), file.size_bytes(), file.path().to_owned());
         let held = self.files.entry(id).or_insert_with(|| Held {
@@ -259,14 +256,14 @@ impl PageCache {
             in_idle: false,
         });
         if held.handle.is_none() || held.size_bytes != size_bytes {
-            // It has grown since; reads under way have the other.
+            // It has grown since. Fetches in flight keep the old handle.
             held.handle = Some(Arc::new(Handle::opened(file, Arc::clone(&self.systems))));
             held.size_bytes = size_bytes;
         }
         self.idles(now, id);
     }
 
-    /// `file` has nothing on its way.
+    /// Notes that `file` has no fetch in flight, if that is so.
     fn idles(&mut self, now: Nanos, file: FileId) {
         let Some(held) = self.files.get_mut(&file).filter(|held| held.reads == 0) else { return };
         held.idle_since = now;
@@ -275,14 +272,14 @@ impl PageCache {
         }
     }
 
-    /// Closes files of which nothing has been on its way for long enough. Returns how long until there may be another one.
+    /// Closes files that have had no fetch in flight for long enough. Returns the time until there may be another one.
     pub(crate) fn close_idle(&mut self, now: Nanos) -> Option<Duration> {
         for _ in 0..self.idle.len() {
             let (since, file) = self.idle.pop_front()?;
             let Some(held) = self.files.get_mut(&file) else { continue };
             match held.closes_at() {
                 None => held.in_idle = false,
-                // It has been read since.
+                // It has been fetched from since.
                 Some(_) if held.idle_since != since => self.idle.push_back((held.idle_since, file)),
                 Some(at) if at > now => {
                     self.idle.push_front((since, file));
@@ -320,7 +317,7 @@ impl PageCache {
         self.on_their_way = waiting;
     }
 
-    /// How a read that the kernel has accepted ended, or `None` if it is on its way.
+    /// How a fetch that the kernel has accepted ended, or `None` if it is in flight.
     fn arrival(&self, now: Nanos, fetch: FetchId) -> Option<End> {
         let started = self.started.get(&fetch)?;
         let Subject::Read(file, range) = started.subject else { return None };
@@ -332,9 +329,9 @@ impl PageCache {
             State::Waiting if waited > ARRIVAL_TIMEOUT => {
                 Some(End::Failed(io::ErrorKind::TimedOut.into()))
             }
-            State::Waiting if waited > LOST_AFTER && handle.has_lost(range) => {
-                Some(End::Failed(io::Error::other("dropped from memory as it came")))
-            }
+            State::Waiting if waited > LOST_AFTER && handle.has_lost(range) => Some(End::Failed(
+                io::Error::other("the kernel dropped it from memory as it arrived"),
+            )),
             State::Waiting => None,
         }
     }
@@ -350,10 +347,10 @@ impl PageCache {
         Some(Ended { fetch, device: started.device, subject: started.subject, end })
     }
 
-    /// Has the kernel let go of blocks `first..end` of a file that foretell brought in.
+    /// Has the kernel drop blocks `first..end` of a file. Foretell brought them in.
     pub(crate) fn release(&mut self, run: Option<(FileId, u64, u64)>) {
         let Some((file, first, end)) = run.filter(|_| self.releases) else { return };
-        // A file that is not held has no hints left: then nothing is gained by it.
+        // A file that is not held has no hints left, so releasing it gains nothing.
         let Some(held) = self.files.get_mut(&file) else { return };
         let (offset_bytes, length_bytes) =
             (first * self.block_bytes, (end - first) * self.block_bytes);
@@ -361,7 +358,7 @@ impl PageCache {
         match &held.handle {
             Some(handle) if handle.is_open() => handle.release(range),
             _ => {
-                // To be opened again, which may wait. It is closed when that is done.
+                // It must be opened again, which may wait, and is closed after the release.
                 let (path, systems) = (held.path.clone(), Arc::clone(&self.systems));
                 let file = Arc::new(Handle::closed(path, file, systems));
                 if let Some(pool) = self.pools.get(&held.device) {
@@ -371,20 +368,20 @@ impl PageCache {
         }
     }
 
-    /// Forgets `file` unless it is still `wanted` or being read.
+    /// Forgets `file` unless it is still `wanted` or has a fetch in flight.
     pub(crate) fn close(&mut self, file: FileId, wanted: bool) {
         if !wanted && self.files.get(&file).is_some_and(|held| held.reads == 0) {
             self.files.remove(&file);
         }
     }
 
-    /// Puts more threads to work where devices are slow to answer; returns when to ask again, if it
-    /// may have to be asked again.
+    /// Puts more threads to work where devices are slow to answer. Returns the time until the next call; `None` if no call is
+    /// needed.
     pub(crate) fn reinforce(&self) -> Option<Duration> {
         self.pools.values().filter_map(Pool::reinforce).min()
     }
 
-    /// How long until the next look at what is on its way, or `None` if nothing is.
+    /// Time until the next poll for arrivals; `None` if no fetch is in flight.
     pub(crate) fn poll_interval(&self) -> Option<Duration> {
         let fetches = u32::try_from(self.on_their_way.len()).unwrap_or(u32::MAX);
         (fetches > 0).then(|| POLL_PER_FETCH.saturating_mul(fetches).clamp(POLL_MIN, POLL_MAX))

@@ -1,14 +1,11 @@
-//! Threads that wait for a device so that nobody else has to.
+//! Threads that wait for a device so that the session need not.
 //!
-//! Looking a name up waits for the device, and an advice may. Each device has its own threads, so a
-//! slow one does not hold up the others.
+//! A lookup waits for the device, and an advice may. Each device has its own threads, so a slow one does not hold up the others.
 //!
-//! How many are at work follows from how they get on. One thread does all jobs as long as it comes
-//! through them quickly: where everything is in memory, more threads would take the processor from the
-//! program that is to be helped. When jobs wait and none was taken for a while ([`STUCK`]), all threads
-//! at work are waiting for the device: then as many again are put to work, up to [`THREADS_MAX`], and as far as limits of
-//! processes leave room ([`Threads`]). The session finds that out by calling [`Pool::reinforce`] while jobs wait. A thread
-//! that has had nothing to do for [`IDLE`] ends.
+//! One thread does all jobs as long as they finish quickly: where everything is in memory, more threads would take processors
+//! from the program. When jobs wait and none was taken for [`STUCK`], all threads at work are waiting for the device. Then
+//! their number doubles, up to [`THREADS_MAX`] and as far as limits on processes leave room ([`Threads`]). The session checks
+//! this by calling [`Pool::reinforce`] while jobs wait. A thread that has been idle for [`IDLE`] ends.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,13 +22,13 @@ use super::keeping::FileSystems;
 use super::residency::Range;
 use crate::threads::{Permit, Threads};
 
-/// Threads a device has at most: as many lookups can wait for it at once.
+/// Most threads of a device: as many lookups can wait for it at once.
 const THREADS_MAX: usize = 64;
 
-/// Jobs that wait this long without one being taken are stuck: a lookup in memory takes some 5 µs.
+/// Jobs are stuck when they have waited this long and none was taken. A lookup in memory takes some 5 µs.
 const STUCK: Duration = Duration::from_micros(100);
 
-/// A thread without work ends after this long: it counts against limits of processes. Starting one takes some 50 µs.
+/// An idle thread ends after this time, since it counts against limits on processes. Starting one takes some 50 µs.
 const IDLE: Duration = Duration::from_millis(200);
 
 /// A thread opens files and reads into 32 KiB of scratch; 128 KiB of stack is ample.
@@ -48,8 +45,8 @@ pub(crate) enum Job {
     Release { file: Arc<Handle>, range: Range },
 }
 
-/// The threads of one device. Dropping it lets them finish their current job and end; nobody waits
-/// for them, since a job may wait for a device that never answers.
+/// The threads of one device. After a drop each thread ends when it has finished its current job. The drop does not wait for
+/// them, since a job may wait for a device that never answers.
 #[derive(Debug)]
 pub(crate) struct Pool {
     shared: Arc<Shared>,
@@ -66,9 +63,9 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Advice first: the data of a file that is known before the lookup of the next one. The other
-    /// way round all lookups would go before all data, against the order of the hints, and on a disk
-    /// on which a file lies beside its inode the arm would pass twice.
+    /// Advice goes before lookups: first the data of a known file, then the lookup of the next one. The other way round all
+    /// lookups would precede all data, against the order of the hints. On a disk that stores files beside their inodes, the
+    /// arm would then pass twice.
     advice: VecDeque<Job>,
     lookups: VecDeque<Job>,
     threads: usize,
@@ -102,7 +99,7 @@ impl State {
 }
 
 impl Shared {
-    /// No code that can panic runs under the lock, so a poisoned one is as good as any.
+    /// No code that can panic runs under the lock, so a poisoned lock is still valid.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -124,15 +121,14 @@ impl Pool {
             self.add_thread(&mut state);
         }
         if state.threads == 0 {
-            // Not one thread can be had: the job is lost, and with it no more than a prefetch.
+            // No thread can be started: the job is lost, which costs no more than a prefetch.
             if let Some(fetch) = state.pop().and_then(|job| job.fetch()) {
                 self.shared.done.push(Done::Lost { fetch }, true);
             }
         }
     }
 
-    /// Puts more threads to work if those that are cannot get on. Returns how long to wait before the
-    /// next call, or `None` if there is no need for one.
+    /// Puts more threads to work if jobs are stuck. Returns the time until the next call; `None` if no call is needed.
     pub(crate) fn reinforce(&self) -> Option<Duration> {
         let mut state = self.shared.lock();
         let at_work = state.at_work();
@@ -232,8 +228,8 @@ fn serve(shared: &Shared, _permit: Permit) {
             foretell_fault::point("foretell-device");
             job.carry_out(&shared.systems)
         }));
-        // While jobs are quick and more wait, the session need not be woken for each: this thread
-        // will be back at once.
+        // While jobs are quick and more of them wait, the session need not be woken for each: this thread will push the next
+        // result at once.
         let urgent = began.elapsed() >= STUCK || shared.lock().waiting() == 0;
         if let Some(done) = done.unwrap_or(fetch.map(|fetch| Done::Lost { fetch })) {
             shared.done.push(done, urgent);

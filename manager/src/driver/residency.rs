@@ -1,11 +1,12 @@
-//! What of a file is in the page cache, asked of the kernel.
+//! Which part of a file is in the page cache, as the kernel says.
 //!
-//! Two questions. How much of an advice the kernel *accepted*: `cachestat(2)` counts pages that have a
-//! place in the cache, including those whose data is still on its way. What has *arrived*: a read that
-//! must not wait (`preadv2` with `RWF_NOWAIT`) succeeds on valid data only. File systems without such
-//! reads (FUSE among them) are asked by `mincore(2)` on a mapping that is never touched. For files
-//! that the caller neither owns nor may write the kernel answers that with "all", so there, last,
-//! nothing can be asked, and the driver reads instead of advising.
+//! * How much of an advice has the kernel *accepted*? `cachestat(2)` counts pages that have a place in the cache, including those
+//!   whose data is still in flight.
+//! * Which data has *arrived*? A read that must not wait (`preadv2` with `RWF_NOWAIT`) succeeds on valid data only. File systems
+//!   without such reads (FUSE among them) are asked by `mincore(2)` on a mapping that is never touched.
+//!
+//! For a file that the caller neither owns nor may write, `mincore` reports every page as resident. Arrival cannot be observed
+//! there, and the driver reads the data instead of advising.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -51,7 +52,7 @@ pub(crate) enum Observer {
 impl Observer {
     /// The cheapest way for `file`, whose length is `size_bytes`.
     pub(crate) fn new(file: &File, size_bytes: u64, owner_uid: u32) -> Self {
-        // At the end there is nothing to read, so nothing is fetched for the question.
+        // At the end of the file there is nothing to read, so the question fetches nothing.
         if read_without_waiting(file, size_bytes).is_ok() {
             return Observer::NoWait;
         }
@@ -66,13 +67,12 @@ impl Observer {
         }
     }
 
-    /// Whether all of `range` (which lies within the file) has arrived; `None` if that cannot be
-    /// known.
+    /// Whether all of `range` (which lies within the file) has arrived; `None` if that cannot be observed.
     pub(crate) fn has_arrived(&self, file: &File, range: Range) -> Option<bool> {
         match self {
             Observer::NoWait => {
-                // First and last byte stand for what lies between: one advice brings it all, and
-                // a range is no longer than a cluster.
+                // The first and the last byte stand for all between them: one advice brings the whole range, and a range is
+                // no longer than a cluster.
                 let last_byte = range.offset_bytes + range.length_bytes.saturating_sub(1);
                 let first = read_without_waiting(file, range.offset_bytes).ok()?;
                 Some(first && read_without_waiting(file, last_byte).ok()?)
@@ -83,7 +83,7 @@ impl Observer {
     }
 }
 
-/// Reads the byte at `offset_bytes` if that needs no waiting: whether it did.
+/// Reads the byte at `offset_bytes` if that needs no waiting. Returns whether it did.
 fn read_without_waiting(file: &File, offset_bytes: u64) -> io::Result<bool> {
     let mut byte = 0u8;
     let part = libc::iovec { iov_base: (&raw mut byte).cast::<c_void>(), iov_len: 1 };
@@ -100,7 +100,7 @@ fn read_without_waiting(file: &File, offset_bytes: u64) -> io::Result<bool> {
     }
 }
 
-/// A mapping of a file that nobody reads: it exists to ask `mincore` about it.
+/// A mapping of a file that is never read: it serves to ask `mincore` about the file.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: ptr::NonNull<c_void>,
@@ -132,8 +132,8 @@ impl Mapping {
         Ok(Mapping { base, length_bytes })
     }
 
-    /// Whether the data of every page that `range` touches is valid. Pages beyond the mapping (a
-    /// file that has grown since) count as absent.
+    /// Whether the data of every page that `range` touches is valid. Pages beyond the mapping, of a file that has grown since,
+    /// count as absent.
     fn is_resident(&self, range: Range) -> io::Result<bool> {
         let (first, end) = range.pages();
         if end > (self.length_bytes as u64).div_ceil(page_bytes()) {
@@ -163,8 +163,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `new` and nothing refers to it any more. A failure (there
-        // is none for a valid range) would leave address space behind, no more.
+        // SAFETY: the range was mapped by `new` and nothing refers to it any more. A failure, which a valid range does not
+        // have, would only leave address space behind.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr(), self.length_bytes) };
     }
 }
@@ -186,11 +186,11 @@ struct Cachestat {
     recently_evicted_pages: u64,
 }
 
-/// The same number on every architecture.
+/// The system call's number, the same on every architecture.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Bytes of `range` (which lies within the file) that have a place in the page cache, arrived or not;
-/// `None` where the kernel does not say.
+/// Bytes of `range` (which lies within the file) that have a place in the page cache, arrived or not. `None` before Linux 6.5
+/// and wherever else the kernel does not say.
 pub(crate) fn accepted_bytes(file: impl AsFd, range: Range) -> Option<u64> {
     let (first, end) = range.pages();
     let asked = CachestatRange {

@@ -1,12 +1,11 @@
-//! Hints from a command line: `grep pattern FILES…` says what it will read.
+//! Hints from a command line: `grep pattern FILES…` names the files that it will read.
 //!
-//! Every word that is not an option may name a file (and so may what follows the `=` of one that is:
-//! `--file=list`, `if=image`). Whether it does is left to the lookup, which the policy makes in
-//! parallel and ahead; asking here, one by one, would wait for the device once a file. The order is
-//! the command line's. The program itself, `argv[0]`, is not disclosed: it is read before foretell
-//! could help.
+//! Every word that is not an option may name a file. So may the part after an `=`, in options and other words (`--file=list`,
+//! `if=image`). The lookup decides whether it does. The policy makes lookups in parallel and ahead; a check here would wait for
+//! the device once for each word. The order is that of the command line. The program itself, `argv[0]`, is not disclosed: it is
+//! read before foretell could help.
 //!
-//! Folders count for programs that are known to read all of a folder when told to.
+//! Folders are disclosed for programs that are known to read whole trees when told to.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -44,8 +43,8 @@ const GREP: Recursion = Recursion::With {
     words: &["--recursive", "--dereference-recursive", "--directories=recurse"],
 };
 
-/// What the command line `argv`, run in the folder `working_folder`, discloses, lazily: the folder's name in front of each word
-/// may be much longer than the command line. Without a folder (it was removed) words that are no absolute path name nothing.
+/// The disclosures of the command line `argv`, run in `working_folder`. They are made lazily, since the folder's name in front
+/// of each word may be much longer than the command line. Without a working folder (it was removed) only absolute paths count.
 pub fn disclosures(
     argv: Vec<OsString>,
     working_folder: Option<PathBuf>,

@@ -6,10 +6,12 @@
 //! {"path": "/data/c.bin", "segments": [[0, 4096]], "stride": [1048576, 100], "order": "any"}
 //! ```
 //!
-//! Segments are `[offset, length]` in bytes, in the order in which they will be read, unless `order` is
-//! `"any"` (the default is `"given"`). A `stride` of `[distance, count]` stands for `count` segments like
-//! the only one that is given, `distance` bytes from one to the next. `repeat` is how many times over all
-//! of it will be read. Empty lines are skipped. A line that begins with `{` is JSON; a path that does so must be written as JSON.
+//! * `segments`: `[offset, length]` in bytes, in the order in which they will be read.
+//! * `order`: `"given"` (the default), or `"any"` if the segments may be read in any order.
+//! * `stride`: `[distance, count]` stands for `count` segments like the single one given, `distance` bytes from one to the next.
+//! * `repeat`: how many times all of it will be read.
+//!
+//! Empty lines are skipped. A line that begins with `{` is JSON, so a path that begins with `{` must be written as JSON.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead};
@@ -33,27 +35,27 @@ pub enum ListError {
         /// Why.
         error: io::Error,
     },
-    /// It is no path.
-    #[error("line {line}: there is a zero byte in it; one path a line (find without -print0)")]
+    /// It contains a zero byte.
+    #[error("line {line}: contains a zero byte; give one path a line (find without -print0)")]
     Zero {
         /// Its number, from 1.
         line: usize,
     },
-    /// It has no end.
+    /// It is too long.
     #[error(
-        "line {line}: longer than {LINE_BYTES_MAX} bytes; one path a line, and segments of a file in several lines"
+        "line {line}: longer than {LINE_BYTES_MAX} bytes; give one path a line, and many segments of a file in several lines"
     )]
     Long {
         /// Its number, from 1.
         line: usize,
     },
-    /// It is relative to a folder that is not there.
+    /// It is a relative path, and the working folder was removed.
     #[error("line {line}: the working folder was removed: give absolute paths")]
     NoFolder {
         /// Its number, from 1.
         line: usize,
     },
-    /// It begins with `{` and is not such an object.
+    /// It begins with `{` and is not a valid object.
     #[error("line {line}{}", in_line(error))]
     Json {
         /// Its number, from 1.
@@ -63,10 +65,10 @@ pub enum ListError {
     },
 }
 
-/// A line of so many segments has fewer, with numbers of ten digits.
+/// Most bytes of a line: [`SEGMENTS_MAX`] segments with numbers of ten digits fit.
 const LINE_BYTES_MAX: usize = 32 << 20;
 
-/// Segments of a line: with the line itself, they take less than 100 MB while they are read.
+/// Most segments of a line. Together with the line they take less than 100 MB while they are parsed.
 const SEGMENTS_MAX: usize = 1 << 20;
 
 #[derive(Deserialize)]
@@ -96,8 +98,8 @@ enum LineOrder {
     Any,
 }
 
-/// Where in a line something is wrong, if that is at one place, and what. The line that serde_json tells is left out: each line is
-/// a text of its own to it.
+/// The error with its column, if it has one. The line number that serde_json gives is left out: it parses each line as a text of
+/// its own.
 fn in_line(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match (error.line(), error.column()) {
@@ -109,8 +111,8 @@ fn in_line(error: &serde_json::Error) -> String {
     }
 }
 
-/// The hints in `reader`, lazily; relative paths are taken from `working_folder`, and where that has no name each is an
-/// error. Ends at the first line that cannot be read, has a zero byte in it, or is too long: what comes after it may have no end.
+/// The hints in `reader`, lazily. Relative paths are taken from `working_folder`; without one, each relative path is an error.
+/// Ends at the first line that cannot be read, contains a zero byte, or is too long, since such input may be endless.
 pub fn disclosures(
     mut reader: impl BufRead,
     working_folder: Option<PathBuf>,
@@ -136,7 +138,8 @@ pub fn disclosures(
     })
 }
 
-/// Adds the next line, which has this number, to `line`, without its end. Returns whether there is one.
+/// Appends the next line to `line`, without its newline. `number` is the line's number, for errors. Returns whether there was a
+/// line.
 fn take_line(
     reader: &mut impl BufRead,
     number: usize,
@@ -189,7 +192,7 @@ fn parse(
 
 /// A line that is an object; its path may be relative.
 fn parse_object(line: &[u8]) -> Result<Disclosure, serde_json::Error> {
-    // Counted before they take memory; a path has some, too.
+    // Counted before they take memory. A path may contain brackets, too.
     let lists = line.iter().filter(|&&byte| byte == b'[').count();
     if lists > SEGMENTS_MAX + libc::PATH_MAX as usize {
         return Err(serde_json::Error::custom(format!(
@@ -214,7 +217,7 @@ fn parse_object(line: &[u8]) -> Result<Disclosure, serde_json::Error> {
     };
     let repeats = line.repeat.unwrap_or(1);
     if repeats == 0 {
-        return Err(serde_json::Error::custom("repeat: how many times it is read, at least 1"));
+        return Err(serde_json::Error::custom("repeat must be at least 1"));
     }
     Ok(Disclosure { path: line.path, extent, repeats, order, certainty: Certainty::File })
 }
@@ -281,15 +284,15 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_separated_by_zeros_are_no_path() {
+    fn names_separated_by_zero_bytes_are_refused() {
         let error = disclosures(&b"/a\0/b\0"[..], Some("/".into())).next().expect("a line");
         assert!(error.expect_err("no path").to_string().contains("zero byte"));
     }
 
     #[test]
-    fn what_has_no_end_is_not_read_to_its_end() {
+    fn endless_input_is_not_read_to_its_end() {
         let endless = |byte| std::io::BufReader::new(std::io::repeat(byte));
-        for (byte, told) in [(0, "line 1: there is a zero byte"), (b'a', "line 1: longer")] {
+        for (byte, told) in [(0, "line 1: contains a zero byte"), (b'a', "line 1: longer")] {
             let all: Vec<_> = disclosures(endless(byte), Some("/".into())).collect();
             let [Err(error)] = &all[..] else { panic!("{all:?}") };
             assert!(error.to_string().starts_with(told), "{error}");

@@ -1,8 +1,7 @@
-//! Where disclosures come from, before they are hints to the policy.
+//! Sources of disclosures, which become hints to the policy.
 //!
-//! A source is an iterator that may wait (for standard input, for a slow folder): it runs on a thread
-//! of its own and is asked for more only as the hints it gave are worked off, so a source of any
-//! length costs a bounded memory.
+//! A source is an iterator that may wait for standard input or a slow folder. It runs on a thread of its own, and is asked for
+//! more only as its earlier hints are worked off. So a source of any length takes bounded memory.
 
 pub mod arguments;
 pub mod list;
@@ -12,7 +11,7 @@ use std::path::PathBuf;
 
 use foretell_policy::{Extent, Order};
 
-/// One thing that a source says will be read.
+/// A file, or parts of one, that a source says will be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disclosure {
     /// Absolute path.
@@ -32,14 +31,14 @@ pub struct Disclosure {
 pub enum Certainty {
     /// It names a file; if it does not, the hint is refused.
     File,
-    /// It may be no path at all (a word of a command line); then it is dropped without a word.
+    /// It may be no path at all (a word of a command line). Then it is dropped silently.
     MaybeFile,
-    /// As `MaybeFile`, and if it names a folder, everything in it will be read.
+    /// As `MaybeFile`. If it names a folder, all files below it will be read.
     MaybeTree,
 }
 
 impl Disclosure {
-    /// Bytes that it takes beside itself.
+    /// Bytes that it takes on the heap.
     pub(crate) fn memory_bytes(&self) -> usize {
         let segments = match &self.extent {
             Extent::Segments(segments) => size_of_val(&segments[..]),

@@ -1,11 +1,11 @@
 //! Hints from a folder: every regular file below it.
 //!
-//! In the order in which the folders list them, a subfolder where it is listed, which is the order of
-//! programs that walk without sorting (`grep -r`, `tar c`). Symbolic links are not followed. What
-//! cannot be listed is left out: the program will meet the same error and say so itself.
+//! Files come in the order in which folders list them, and a subfolder's files at the subfolder's place. Programs that walk
+//! without sorting (`grep -r`, `tar c`) read in the same order. Symbolic links are not followed. A folder that cannot be listed
+//! is left out: the program will meet the same error and report it.
 //!
-//! No folder is open but while it is listed: whoever takes the files may take long, and an open folder keeps its file system
-//! from being unmounted. So it is listed in parts, the next from where the last has ended.
+//! A folder is open only while it is listed. The consumer of the files may be slow, and an open folder keeps its file system
+//! from being unmounted. So a folder is listed in parts, each from the place where the last one ended.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
 use super::{Certainty, Disclosure};
 
-/// Entries of a part: a hundred KiB for each level of folders at most, and seldom more than one part.
+/// Entries of a part. They take at most 100 KiB for each level of folders, and few folders need more than one part.
 const PART_MAX: usize = 1024;
 
 /// An iterator over the files below a folder.
@@ -26,7 +26,7 @@ pub struct Walk {
     levels: Vec<Level>,
 }
 
-/// A folder, and what of it was listed and is still to come.
+/// A folder, and its entries that are listed and not yet taken.
 #[derive(Debug)]
 struct Level {
     folder: PathBuf,
@@ -82,7 +82,7 @@ fn open(folder: &Path) -> Option<Dir> {
     Dir::new(rustix::fs::open(folder, flags, Mode::empty()).ok()?).ok()
 }
 
-/// Its kind, which not all file systems list.
+/// The entry's kind. Not all file systems list it, so it may have to be looked up.
 fn kind_of(folder: &Dir, entry: &rustix::fs::DirEntry) -> FileType {
     let look = || {
         let folder = folder.fd().ok()?;

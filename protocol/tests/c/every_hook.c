@@ -57,7 +57,7 @@ static const char *path;
 static int file, copy, folder, out, ends[2];
 static FILE *stream, *memory, *wide;
 static char bytes[4096];
-static bool over; /* the class knows no such way */
+static bool over; /* the class has no such way */
 
 static long none(void)
 {
@@ -65,7 +65,7 @@ static long none(void)
     return 0;
 }
 
-/* What a pointer result is worth comparing for. */
+/* How a pointer result is compared. */
 static long is(const void *pointer)
 {
     return pointer != NULL;
@@ -284,7 +284,7 @@ static void lock_up(const char *how)
 
 #define DEEP (256 * 1024)
 #define PAINT 0x5a
-/* Room for what is not the hook's: the frame of the signal, with all vector registers, and libc's own. */
+/* Room beside the hook's own stack: the signal's frame, with all vector registers, and libc's. */
 static char painted[DEEP];
 
 static long depth(void)
@@ -327,7 +327,7 @@ static void child(const char *situation, bool measures, const char *name)
         line[length++] = '\n';
         (void)!write(STDOUT_FILENO, line, (size_t)length);
     }
-    syscall(SYS_exit, over ? 9 : 0); /* the only end that strict mode knows */
+    syscall(SYS_exit, over ? 9 : 0); /* the only way to end in strict mode */
 }
 
 /* False if there is no such way. */

@@ -1,8 +1,8 @@
 /*
- * Hints by ioctl of which some are refused: what is told of each, and how far the call says it came.
+ * Hints by ioctl, some of which are refused.
  *
- * ioctl_taken SEGMENTS REFUSED: the call that has been made REFUSED times before fails. Prints the result, the segments
- * taken, and those of each ioctl.
+ * ioctl_taken SEGMENTS REFUSED: the ioctl after the first REFUSED ones fails. Prints the result, the segments taken, and
+ * those of each ioctl.
  */
 #include <stdarg.h>
 #include <stdio.h>

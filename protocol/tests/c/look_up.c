@@ -1,5 +1,5 @@
-/* Says what errors there are at the start, and of each name whether dlsym finds it, and dlvsym under a
- * version that there is not. */
+/* Prints the pending dlerror at the start, and for each name whether dlsym finds it, and whether dlvsym finds
+ * it under a version that does not exist. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /*
- * Starts a script that does not say by what it is run, by the function that programs from before
- * glibc 2.15 are linked to, which hands it to the shell, and by today's, which fails (ENOEXEC is 8).
+ * Starts a script without a "#!" line by two versions of posix_spawn. The one to which programs from before
+ * glibc 2.15 are linked hands it to the shell; today's fails (ENOEXEC is 8).
  */
 #include <spawn.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-//! What the integration tests share: the C side is built with `make`, and a small manager collects
-//! what programs send.
+//! Helpers of the integration tests: `make` builds the C side, and a small manager collects the
+//! messages and records of programs.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -58,7 +58,7 @@ pub(crate) fn c_program(name: &str, more: &[&str]) -> PathBuf {
     compile(&source, more)
 }
 
-/// Compiles a C source with the protocol's headers in reach.
+/// Compiles a C source with the protocol's headers in its include path.
 pub(crate) fn compile(source: &Path, more: &[&str]) -> PathBuf {
     let folder = build_folder();
     std::fs::create_dir_all(&folder).expect("build folder");
@@ -85,20 +85,20 @@ pub(crate) fn succeed(command: &mut Command) -> Output {
     output
 }
 
-/// What one process sent.
+/// The messages and records of one process.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// By the kernel's word.
+    /// The process's number as the kernel reports it.
     pub(crate) pid: i32,
     /// The command name.
     pub(crate) comm: String,
-    /// Everything it recorded.
+    /// All its records.
     pub(crate) records: Vec<Record>,
     /// Its last counters.
     pub(crate) counters: Counters,
 }
 
-/// What a command and its children did.
+/// The result of a command and its children.
 #[derive(Debug)]
 pub(crate) struct Observed {
     /// The command's own output and status.
@@ -111,13 +111,13 @@ pub(crate) struct Observed {
     pub(crate) cancelled: Vec<u64>,
 }
 
-/// Sets the environment of a program that is to be watched.
+/// Sets the environment of a program to be watched.
 pub(crate) fn watch<'a>(
     command: &'a mut Command,
     address: &str,
     interest: bool,
 ) -> &'a mut Command {
-    // The inodes of library and dynamic linker are not told: then each is looked at.
+    // Without the inodes of library and dynamic linker, the library looks at each file itself.
     let told = format!("{}.0.0.0.0.0.{address}", u8::from(interest));
     command
         .env("LD_PRELOAD", preload_library())
