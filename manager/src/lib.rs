@@ -90,7 +90,7 @@ pub enum ManagerError {
     #[error("cannot start the manager: {0}")]
     Start(io::Error),
     /// Threads count as processes against the limits, and the few that are left belong to the program.
-    #[error("the limit on processes leaves room for only {0} more, and the program needs these")]
+    #[error("the limit of processes leaves {0}, and the program needs them")]
     Processes(u64),
 }
 
