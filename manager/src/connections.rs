@@ -58,7 +58,7 @@ impl Connections {
         self.close_silent(now);
         self.paused_until = self.paused_until.filter(|&until| until > now);
         while self.paused_until.is_none() {
-            if self.peers.len() >= self.most && !(self.somebody_waits() && self.close_oldest()) {
+            if self.peers.len() >= self.most && !(self.has_waiting() && self.close_oldest()) {
                 return;
             }
             match self.listener.accept() {
@@ -82,7 +82,7 @@ impl Connections {
         });
     }
 
-    fn somebody_waits(&self) -> bool {
+    fn has_waiting(&self) -> bool {
         is_readable(self.listener.as_fd())
     }
 

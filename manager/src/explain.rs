@@ -11,18 +11,18 @@ use foretell_policy::{Decision, FileId};
 
 const HEAD: &str = "\
 # foretell decisions 1: the last decisions of the policy, oldest first. docs/guide/explain.md says how to read them.
-# decision  what became of the block        value_ns                  against_ns
-# prefetch  asked for ahead of its read     benefit of fetching it    cost of the buffer it gets (0: one is free)
-# cluster   asked for with the one before   worth of keeping it       cost of the buffer it gets
-# refuse    not asked for                   benefit of fetching it    cost of the cheapest buffer (inf: none to be had)
-# unearned  not asked for: its stream has too much unread for what it has read of its hints
+# decision  fate of the block               value_ns                  against_ns
+# prefetch  fetched ahead of its read       benefit of fetching it    cost of its buffer (0: one is free)
+# cluster   fetched with the one before     worth of keeping it       cost of its buffer
+# refuse    not fetched                     benefit of fetching it    cost of the cheapest buffer (inf: all are in flight)
+# unearned  not fetched: its stream has too many unread blocks for the share of its hints that it has read
 #                                           benefit of fetching it    0
-# evict     let go for something else       worth of keeping it       worth of what gets its buffer
-# evict-unread  the same, of what was prefetched and not read: the summary counts it as wasted, like:
-# waste     prefetched, and given up unread: its reader has gone past, or its hint was cancelled
-# What was read for the last time as hinted is left to the kernel without a line.
+# evict     evicted                         worth of keeping it       worth of the block that gets its buffer
+# evict-unread  the same, prefetched and not read: the summary counts it as wasted, like:
+# waste     prefetched and given up unread: its reader has gone past, or its hint was cancelled
+# A block that was read for the last time as hinted is left to the kernel without a line.
 # Values are ns of run time saved or lost for each buffer and access, of all programs together.
-# Stream 0 takes hints from scripts (foretell hint), the next those of --hints and of the arguments.
+# Stream 0 takes hints from scripts (foretell hint), the next ones those of --hints and of the arguments.
 ";
 const FIELDS: &str = "# time_s\tdecision\tvalue_ns\tagainst_ns\tstream\tblock\tfile\n";
 
