@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::hash::Hash;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
@@ -117,11 +117,20 @@ pub(crate) struct State {
     known: Known,
     /// Files that hints are about, each held once, whoever has hinted it and how often.
     hinted: HashMap<FileId, Identity>,
+    /// A thread calls the engine until it has looked at everything.
+    is_gone_on_with: bool,
     /// Scratch space.
     records: Vec<Record>,
 }
 
 impl State {
+    /// Whether this thread is to call the engine until it has looked at everything, since no other one does.
+    fn takes_over(&mut self) -> bool {
+        let takes_over = self.engine.has_more() && !self.is_gone_on_with;
+        self.is_gone_on_with |= takes_over;
+        takes_over
+    }
+
     /// `file`, which somebody holds, is about to be hinted: it stays open until hints about it are past.
     fn hold_hinted(&mut self, file: FileId, identity: &Identity) {
         if !self.hinted.contains_key(&file) && self.engine.hold(file) {
@@ -164,6 +173,8 @@ pub(crate) struct Shared {
     pub(crate) records: Records,
     /// Somebody has noted something that the policy should hear of.
     is_news: AtomicBool,
+    /// Threads that wait for the engine.
+    waiting: AtomicUsize,
     clock: Instant,
     next_reader: AtomicU64,
 }
@@ -182,7 +193,16 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                state
+            }
+        }
     }
 
     /// Has the engine do something, and does what it wants done.
@@ -195,14 +215,42 @@ impl Shared {
         let now = self.now();
         self.tell(&mut state, now, &mut todo);
         let result = act(&mut state, now, &mut todo);
-        let objects = state.release_hinted(self.closed_max());
-        drop(state);
-        drop(objects);
-        self.carry_out(todo);
+        let goes_on = state.takes_over();
+        self.give_up(state, todo);
+        if goes_on {
+            self.go_on();
+        }
         if self.is_news.load(Ordering::SeqCst) {
             self.look();
         }
         result
+    }
+
+    /// Ends a turn with the engine, and does what it wants done.
+    fn give_up(self: &Arc<Self>, mut state: MutexGuard<'_, State>, todo: Todo) {
+        let objects = state.release_hinted(self.closed_max());
+        drop(state);
+        drop(objects);
+        self.carry_out(todo);
+    }
+
+    /// Calls the engine until it has looked at everything. Before each call the threads that wait for the engine go first.
+    #[cold]
+    fn go_on(self: &Arc<Self>) {
+        let mut has_more = true;
+        while has_more {
+            while self.waiting.load(Ordering::Relaxed) > 0 {
+                std::thread::yield_now();
+            }
+            let mut todo = Todo::default();
+            let mut state = self.lock();
+            let now = self.now();
+            self.tell(&mut state, now, &mut todo);
+            state.engine.pump(now, &mut todo);
+            has_more = state.engine.has_more();
+            state.is_gone_on_with = has_more;
+            self.give_up(state, todo);
+        }
     }
 
     fn tell(&self, state: &mut State, now: Nanos, todo: &mut Todo) {
@@ -227,10 +275,11 @@ impl Shared {
             let now = self.now();
             self.tell(&mut state, now, &mut todo);
             state.engine.pump(now, &mut todo);
-            let objects = state.release_hinted(self.closed_max());
-            drop(state);
-            drop(objects);
-            self.carry_out(todo);
+            let goes_on = state.takes_over();
+            self.give_up(state, todo);
+            if goes_on {
+                self.go_on();
+            }
         }
     }
 
@@ -348,8 +397,13 @@ impl Cache {
             .ok_or_else(|| memory(std::io::ErrorKind::OutOfMemory.into()))?;
         let slab = Arc::new(Slab::new(frames, block_bytes).map_err(memory)?);
         let engine = Engine::new(Arc::clone(&slab), block_bytes);
-        let state =
-            State { engine, known: Known::default(), hinted: HashMap::new(), records: Vec::new() };
+        let state = State {
+            engine,
+            known: Known::default(),
+            hinted: HashMap::new(),
+            is_gone_on_with: false,
+            records: Vec::new(),
+        };
         Ok(Cache {
             shared: Arc::new(Shared {
                 slab,
@@ -357,6 +411,7 @@ impl Cache {
                 state: Mutex::new(state),
                 records: Records::default(),
                 is_news: AtomicBool::new(false),
+                waiting: AtomicUsize::new(0),
                 clock: Instant::now(),
                 next_reader: AtomicU64::new(1),
             }),

@@ -22,6 +22,8 @@
 //! Frames may be fewer than the policy has evicted for, while readers copy out of them: such a request waits
 //! ([`Engine::pump`]) until one is free.
 
+#[cfg(test)]
+mod bounded;
 mod change;
 #[cfg(test)]
 mod tests;
@@ -33,7 +35,7 @@ use std::sync::atomic::AtomicU64;
 use foretell_policy::hash::Mix;
 use foretell_policy::{
     Access, Block, Config, Cost, Counts, DeviceId, Extent, Fetch, FetchId, FileId, Hint, HinterId,
-    Memory, Nanos, Order, Outcome, Policy, ReaderId, Reason, StreamId, Target, Work,
+    Memory, Nanos, Next, Order, Outcome, Policy, ReaderId, Reason, StreamId, Target, Work,
 };
 
 use self::change::Fate;
@@ -189,6 +191,7 @@ pub(crate) struct Engine {
     limbo: Vec<Frame>,
     /// Requests without frames, oldest first.
     starved: VecDeque<RequestId>,
+    has_more: bool,
     counts: EngineCounts,
 }
 
@@ -214,6 +217,7 @@ impl Engine {
             absent: HashSet::default(),
             limbo: Vec::new(),
             starved: VecDeque::new(),
+            has_more: false,
             counts: EngineCounts::default(),
         }
     }
@@ -588,19 +592,32 @@ impl Engine {
         }
     }
 
-    /// Starts what has waited for frames, and what the policy wants fetched.
+    /// Starts requests that wait for frames, and what the policy wants fetched. If the policy [has more](Self::has_more) to
+    /// look at, that is left to the next call.
     pub(crate) fn pump(&mut self, now: Nanos, todo: &mut Todo) {
         self.let_go();
+        self.has_more = false;
         for device in 0..self.devices.len() {
             while self.starved.is_empty() && !self.devices[device].limit.is_reached() {
-                let Some(fetch) = self.policy.next_fetch(now, DeviceId(device as u64)) else {
-                    break;
-                };
-                self.let_go();
-                self.begin_ahead(now, device, fetch, todo);
+                match self.policy.next(now, DeviceId(device as u64)) {
+                    Next::Fetch(fetch) => {
+                        self.let_go();
+                        self.begin_ahead(now, device, fetch, todo);
+                    }
+                    Next::More => {
+                        self.has_more = true;
+                        break;
+                    }
+                    Next::Nothing => break,
+                }
             }
         }
         self.feed_starved(now, todo);
+    }
+
+    /// Whether the last [`pump`](Self::pump) left something to be looked at: it is to be called again without an event.
+    pub(crate) fn has_more(&self) -> bool {
+        self.has_more
     }
 
     fn begin_ahead(&mut self, now: Nanos, device: usize, fetch: Fetch, todo: &mut Todo) {

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use foretell_policy::{
-    Config, Cost, DeviceId, FileId, Hint, HinterId, NameId, Nanos, Outcome, Policy, StreamId,
+    Config, Cost, DeviceId, FileId, Hint, HinterId, NameId, Nanos, Next, Outcome, Policy, StreamId,
     Target, Work,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -88,6 +88,8 @@ pub(crate) struct Session {
     interest: bool,
     /// A program has read more than was taken in at a time.
     is_behind: bool,
+    /// The policy has not looked at everything for some device.
+    policy_has_more: bool,
     mounts: Mounts,
     names: HashMap<NameId, (PathBuf, Certainty)>,
     next_name: u64,
@@ -151,6 +153,7 @@ impl Session {
             ended_programs: ProgramReport::default(),
             interest: false,
             is_behind: false,
+            policy_has_more: false,
             mounts: Mounts::read(),
             names: HashMap::new(),
             next_name: 0,
@@ -384,10 +387,21 @@ impl Session {
         self.walks.push_back(folder);
     }
 
+    /// Starts what the policy wants fetched. Where it has more to look at, that is left to the next turn, which comes at
+    /// once, so that programs and ends of fetches are heard in between.
     fn start_fetches(&mut self) {
+        self.policy_has_more = false;
         for device in self.driver.devices() {
             let (now, mut started) = (self.now(), 0);
-            while let Some(fetch) = self.policy.next_fetch(now, device) {
+            loop {
+                let fetch = match self.policy.next(now, device) {
+                    Next::Fetch(fetch) => fetch,
+                    Next::More => {
+                        self.policy_has_more = true;
+                        break;
+                    }
+                    Next::Nothing => break,
+                };
                 started += 1;
                 match fetch.work {
                     Work::Resolve { name } => {
@@ -450,7 +464,7 @@ impl Session {
         let arrivals = self.driver.poll_interval();
         let unannounced = (!self.done.is_empty()).then_some(POLL_UNANNOUNCED);
         let soon = self.driver.reinforce().into_iter().chain(arrivals).chain(unannounced).min();
-        let now = self.is_behind.then_some(Duration::ZERO);
+        let now = (self.is_behind || self.policy_has_more).then_some(Duration::ZERO);
         let timeout = now.or(soon).or_else(|| {
             let at_ceiling = self.policy.waiting_hints() > 0 && self.policy.pending_blocks() > 0;
             match (at_ceiling, self.policy.pending_blocks() > 0) {
@@ -529,7 +543,7 @@ fn timespec(duration: Duration) -> Timespec {
 
 #[cfg(test)]
 mod tests {
-    use foretell_policy::Memory;
+    use foretell_policy::{Memory, Segment};
     use foretell_protocol::Listener;
 
     use super::*;
@@ -547,6 +561,36 @@ mod tests {
                 fault: None,
             },
         )
+    }
+
+    /// A hint behind many segments is looked up in the end, without an event, and no turn places all of them.
+    #[test]
+    fn a_turn_leaves_the_rest_of_what_the_policy_looks_at_to_the_next_one() {
+        let (mut session, device) = (session(), DeviceId(1));
+        let stream = session.external;
+        let nothing = vec![Segment { offset_bytes: 0, length_bytes: 0 }; 200_000];
+        let target = Target::File { file: FileId(1), size_bytes: 1 << 40 };
+        session.policy.hint(session.now(), stream, Hint::segments(target, device, &nothing));
+        session.driver.add_device(device);
+        let path = PathBuf::from("/no/such/file");
+        let disclosure = Disclosure::whole_file(path, Certainty::MaybeFile);
+        session.disclose(stream, disclosure);
+        let mut turns = 0;
+        loop {
+            session.turn();
+            turns += 1;
+            if !session.policy_has_more {
+                break;
+            }
+            assert!(turns < 1000, "no end");
+        }
+        assert!(turns > 10, "{turns}");
+        let began = Instant::now();
+        while session.policy.counts().hints_void == 0 {
+            assert!(began.elapsed() < Duration::from_secs(10), "the name was not looked up");
+            session.sleep();
+            session.turn();
+        }
     }
 
     /// Nothing takes in the answer of a lookup before the report, however soon it comes.

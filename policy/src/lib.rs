@@ -58,7 +58,7 @@ pub use hint::{
     Block, DeviceId, Extent, FetchId, FileId, Hint, HinterId, NameId, Order, ReaderId, Segment,
     StreamId, Target,
 };
-pub use policy::{PREPARED_MAX, Policy};
+pub use policy::{Next, PREPARED_MAX, Policy};
 pub use rules::Rules;
 pub use tables::hash;
 pub use time::Nanos;

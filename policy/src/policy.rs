@@ -74,6 +74,17 @@ const WINDOW_BLOCKS: std::ops::RangeInclusive<u64> = 64..=65_536;
 const PLACED_CAPACITIES: u64 = 16;
 const PLACED_MIN: u64 = 1 << 20;
 
+/// What a driver hears when it asks what a device should do; see [`Policy::next`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// This. There may be more.
+    Fetch(Fetch),
+    /// Nothing yet, but the policy has not looked at everything: ask again, before waiting for an event.
+    More,
+    /// Nothing, until an event or time changes that.
+    Nothing,
+}
+
 /// The policy object; see the [module](self).
 #[derive(Debug)]
 pub struct Policy {
@@ -440,52 +451,62 @@ impl Policy {
         Some(Fetch { id, device: self.devices[usize::from(device.0)].id, work })
     }
 
-    /// The next thing `device` should do ahead of its programs, or `None` if it has enough to do or
-    /// nothing is worth it.
+    /// What `device` should do next ahead of its programs, if anything is worth it and the device has not enough to do.
+    ///
+    /// Works until that is known. A driver that others wait for calls [`next`](Self::next) instead.
     pub fn next_fetch(&mut self, now: Nanos, device: DeviceId) -> Option<Fetch> {
+        loop {
+            match self.next(now, device) {
+                Next::Fetch(fetch) => return Some(fetch),
+                Next::More => {}
+                Next::Nothing => return None,
+            }
+        }
+    }
+
+    /// [`next_fetch`](Self::next_fetch) in bounded steps: a call places some thousand segments of what was disclosed, and
+    /// looks through some ten thousand positions.
+    #[inline]
+    pub fn next(&mut self, now: Nanos, device: DeviceId) -> Next {
         // Nothing is disclosed, or what is makes no difference.
         if self.stream_ids.is_empty() || self.arbiter.rules().prefetch == Prefetch::Never {
-            return None;
+            return Next::Nothing;
         }
-        let index = self.known_device(device)?;
+        let Some(index) = self.known_device(device) else { return Next::Nothing };
         let at_device = &mut self.devices[usize::from(index.0)];
         at_device.find_overdue(now);
         let is_deep = self.config.tries_depths && at_device.working_on() >= at_device.depth.depth();
         if is_deep || at_device.outstanding >= self.config.outstanding_max {
-            return None;
+            return Next::Nothing;
         }
-        // What is left to be placed is placed here, since there may be no other event: a part of it before
-        // each fetch, and all of it before there is said to be none.
+        // What is left to be placed is placed here, since there may be no other event: a part of it in each call.
         let is_more = !self.unplaced.is_empty() && self.place_more(); // Mostly without a call.
         if is_more || self.may_have_something_for(index) {
             return self.look_for_fetch(now, index, is_more);
         }
-        debug_assert_eq!(self.look_for_fetch(now, index, false), None, "there was nothing to find");
-        None
+        debug_assert_eq!(
+            self.look_for_fetch(now, index, false),
+            Next::Nothing,
+            "there was nothing to find"
+        );
+        Next::Nothing
     }
 
     /// `is_more`: something may be left to be placed.
     #[inline(never)] // The rarer part of what is asked with every event.
-    fn look_for_fetch(
-        &mut self,
-        now: Nanos,
-        index: DeviceIndex,
-        mut is_more: bool,
-    ) -> Option<Fetch> {
+    fn look_for_fetch(&mut self, now: Nanos, index: DeviceIndex, is_more: bool) -> Next {
         // Data before lookups: what is looked up lies behind everything that is placed.
-        loop {
-            if let Some(read) = self.next_read(now, index) {
-                return Some(read);
-            }
-            if !is_more {
-                break;
-            }
-            is_more = self.place_more();
+        let read = self.next_read(now, index);
+        if read.is_none() && is_more {
+            return Next::More;
         }
         // Nothing else is to be done: what comes after a lookup that takes its time.
-        let passed = self.pass_slow_lookups(now);
-        let read = if passed { self.next_read(now, index) } else { None };
-        read.or_else(|| self.next_lookup(now, index))
+        let read = read.or_else(|| {
+            let passed = self.pass_slow_lookups(now);
+            if passed { self.next_read(now, index) } else { None }
+        });
+        let fetch = read.or_else(|| self.next_lookup(now, index));
+        fetch.map_or(Next::Nothing, Next::Fetch)
     }
 
     /// Whether it is worth while to look for something that `device` should do, when nothing is left to be placed: most

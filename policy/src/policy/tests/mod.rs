@@ -1,5 +1,6 @@
 //! Tests of the public interface with all parts behind it, and what they share.
 
+mod bounded;
 mod disclosing;
 mod fetching;
 mod lookups;
