@@ -1,32 +1,32 @@
 //! The policy: which blocks to prefetch, which to keep, and which to let go.
 //!
-//! This is TIP's informed caching and prefetching by cost and benefit (TIP 1995, sections 4 and 5) and,
-//! by [`Rules`](crate::rules), its relatives. Buffers move one at a time between three uses: blocks that
-//! were read lately, blocks that hints say will be read again, and blocks fetched ahead. The parts, each of which uses only
-//! those after it:
+//! Informed caching and prefetching by cost and benefit (TIP 1995, sections 4 and 5) and, by
+//! [`Rules`](crate::rules), related policies. Each buffer holds a recently read block, a block that hints say will be read
+//! again, or a prefetched block. The policy moves buffers between these uses one at a time. Each part uses only the parts
+//! after it:
 //!
-//! * this file and `policy/`: the face, and what a read, a hint and the end of a fetch do to the parts;
-//! * `prefetcher.rs`: what fetching a block is worth, against the cheapest buffer;
-//! * `buffers/`: what a block in memory is worth (the estimators), and which one makes room (the arbiter);
-//! * `devices/`: what is under way at a device, how fast it is, and what it costs;
-//! * `streams/`: hints, positions, and how far the reader has come;
-//! * `blocks/`: the table of blocks in memory or on their way;
-//! * `tables/`: hashing, a heap, and containers.
+//! * this file and `policy/`: the interface for drivers, and the effects of a read, a hint and the end of a fetch on the parts;
+//! * `prefetcher.rs`: the benefit of fetching a block, compared with the cost of the cheapest buffer;
+//! * `buffers/`: the value of each block in memory (estimators), and the choice of the block to evict (arbiter);
+//! * `devices/`: the fetches in flight at a device, its speed and its costs;
+//! * `streams/`: hints, positions and the progress of readers;
+//! * `blocks/`: the table of blocks in memory or in flight;
+//! * `tables/`: hashing, a heap and containers.
 //!
-//! Names are looked up lazily (case **L**): the driver does a lookup as a fetch of its own kind, so that
-//! metadata is prefetched like data, in parallel; files looked up and not read yet are bounded for each
-//! device.
+//! * **L. Lookups.** Names are looked up lazily. A lookup is a fetch of its own kind, so metadata is prefetched in parallel
+//!   like data. Each device has a bounded number of files that are looked up and not read yet.
+//! * **G. Dozing.** Behind a kernel's page cache a fetch may find its blocks cached already, and asking costs time. After
+//!   [`DOZE_AFTER`] such fetches in a row the policy looks at one in [`DOZE_STRIDE`] hints and drops the others, until a
+//!   fetch brings data or a program stalls.
 //!
-//! Looking is not free where the cache belongs to somebody else (case **G**): after [`DOZE_AFTER`] reads in
-//! a row that found everything in memory, all but one in [`DOZE_STRIDE`] hints are passed over, until a
-//! fetch or a stalled program says that there is something to do again.
+//! Drivers call [`Policy::next`] or [`Policy::next_fetch`] whenever a device may have a free slot: after every hint, read and
+//! completion. The policy never reads a clock, starts no fetch by itself, and cannot fail. A driver that breaks the protocol
+//! (completes a fetch twice) trips an assertion.
 //!
-//! Drivers call [`Policy::next_fetch`] whenever a device may have a free slot: after every hint, read and
-//! completion. The policy never reads a clock, starts no fetch by itself, and cannot fail: a driver that
-//! breaks the protocol (completes a fetch twice) trips an assertion.
+//! One call does a bounded amount of work, apart from these: the segments of a hint are counted all at once, tables double
+//! as they fill up, and [`Policy::next_fetch`], [`Policy::cancel`] and [`Policy::close`] work until they are done.
 //!
-//! Not here: the order in which a disk serves what it was given ([`crate::devices::queue`]), and everything with
-//! a file descriptor.
+//! Not here: the order in which a disk serves its requests ([`crate::devices::queue`]), and file descriptors.
 
 mod events;
 mod lookups;
@@ -54,34 +54,46 @@ use crate::streams::stream::{Fit, Limits, Stream, Waiting};
 use crate::tables::hash::Mix;
 use crate::time::Nanos;
 
-/// Reads in a row that found everything in memory, after which hints are passed over.
+/// G: fetches in a row that found everything cached, after which hints are dropped.
+/// Unit: requests. Reason: judgement.
 pub const DOZE_AFTER: u32 = 32;
 
-/// Of so many hints one is looked at while the others are passed over.
+/// G: one hint in so many is looked at while the others are dropped.
+/// Unit: hints. Reason: judgement.
 pub const DOZE_STRIDE: usize = 8;
 
 /// Blocks that one call of [`Policy::prepare`] looks at.
+/// Unit: blocks. Reason: bound.
 pub const PREPARED_MAX: usize = LOADED_MAX;
 
-/// Readers whose streams are known, at least, before some are forgotten.
+/// Readers whose last streams are remembered before the policy forgets inactive readers.
+/// Unit: readers. Reason: bound.
 const READERS_MIN: usize = 1024;
 
-/// How far from its place a read may be, as a divisor of the capacity, and its bounds.
+/// A read matches a stream within this share of the capacity around the expected position.
+/// Unit: ratio. Reason: judgement.
 const WINDOW_DIVISOR: u64 = 4;
+
+/// Least and greatest size of that window.
+/// Unit: blocks. Reason: judgement.
 const WINDOW_BLOCKS: std::ops::RangeInclusive<u64> = 64..=65_536;
 
-/// Accesses placed ahead of a stream's front, in capacities, and at least.
+/// Accesses that a stream places ahead of its reader, in multiples of the capacity.
+/// Unit: ratio. Reason: bound.
 const PLACED_CAPACITIES: u64 = 16;
+
+/// Accesses that a stream may place ahead of its reader however small the capacity is.
+/// Unit: accesses. Reason: bound.
 const PLACED_MIN: u64 = 1 << 20;
 
-/// What a driver hears when it asks what a device should do; see [`Policy::next`].
+/// The answer of [`Policy::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// This. There may be more.
+    /// The device should do this. Ask again: there may be another fetch.
     Fetch(Fetch),
-    /// Nothing yet, but the policy has not looked at everything: ask again, before waiting for an event.
+    /// No fetch was found yet, and the policy has more to look at. Ask again before waiting for an event.
     More,
-    /// Nothing, until an event or time changes that.
+    /// There is nothing to do until an event, or time, changes that.
     Nothing,
 }
 
@@ -91,19 +103,19 @@ pub struct Policy {
     config: Config,
     arbiter: Arbiter,
     prefetcher: Prefetcher,
-    /// All but those that the arbiter counts.
+    /// All counts except those that the arbiter keeps.
     counts: Counts,
     devices: Vec<Device>,
     device_ids: HashMap<DeviceId, DeviceIndex, Mix>,
     stream_ids: HashMap<StreamId, StreamIndex, Mix>,
     flights: Flights,
-    /// The stream that a reader's last hinted read was one of.
+    /// The stream of each reader's last hinted read.
     last_stream: HashMap<ReaderId, StreamIndex, Mix>,
-    /// From so many readers on, some are forgotten.
+    /// Length of `last_stream` at which inactive readers are forgotten.
     readers_max: usize,
-    /// The read that found nothing, for the demand that follows.
+    /// The last read, if it found nothing: a demand may follow.
     missed: Option<(Block, Demand)>,
-    /// The streams whose placing was broken off.
+    /// Streams with hints left to place, round robin.
     unplaced: VecDeque<StreamIndex>,
     next_ticket: u64,
     next_stream: u64,
@@ -117,12 +129,11 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// A policy that has been told nothing.
+    /// An empty policy.
     ///
     /// # Panics
     /// If `block_bytes`, `capacity_blocks`, `cluster_blocks_max`, `outstanding_max` or `resolved_max`
-    /// is zero. Calls that name a device panic where they have named 65,536 others; those that bring a block where 2³¹ − 1 are
-    /// in memory.
+    /// is zero. A later call panics if it names the 65,537th device, or brings a block when 2³¹ − 1 are in memory.
     pub fn new(config: Config) -> Self {
         assert!(config.block_bytes > 0 && config.capacity_blocks > 0, "no blocks: {config:?}");
         assert!(config.cluster_blocks_max > 0 && config.outstanding_max > 0, "no I/O: {config:?}");
@@ -151,28 +162,28 @@ impl Policy {
         }
     }
 
-    /// What it was made with.
+    /// The configuration that it was made with.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What has become of hints and prefetches so far.
+    /// The fates of hints and prefetches so far.
     pub fn counts(&self) -> Counts {
         Counts { wasted: self.arbiter.wasted(), ..self.counts }
     }
 
-    /// Blocks prefetched, or being prefetched, and unread.
+    /// Unread blocks that are prefetched or in flight.
     pub fn pending_blocks(&self) -> u64 {
         self.arbiter.unread()
     }
 
-    /// Blocks in memory or on their way: never above the capacity.
+    /// Blocks in memory or in flight: never more than the capacity.
     #[inline]
     pub fn held_blocks(&self) -> u64 {
         self.arbiter.blocks().len() as u64
     }
 
-    /// Why `block` is in memory; `None` if it is not, or is on its way.
+    /// Why `block` is in memory; `None` if it is absent or in flight.
     pub fn reason(&self, block: Block) -> Option<Reason> {
         let known = &self.arbiter.blocks()[self.arbiter.blocks().find(block)?];
         if known.is_in_flight() {
@@ -186,58 +197,57 @@ impl Policy {
         }
     }
 
-    /// Bytes that the policy itself takes for what it keeps account of.
+    /// Bytes of the policy's own tables.
     pub fn memory_bytes(&self) -> usize {
         self.arbiter.memory_bytes()
     }
 
-    /// Takes the last decisions out of the log, in order, and how many more there were since the last
-    /// call than [`Config::decisions_max`]; none if that is 0, and nothing is logged.
+    /// Takes the last decisions out of the log, in order. Also returns how many older ones, since the last call, were dropped
+    /// because the log holds [`Config::decisions_max`]. If that is 0 nothing is logged.
     pub fn take_decisions(&mut self) -> (Vec<Decision>, u64) {
         self.arbiter.take_decisions()
     }
 
-    /// Names that will never be asked for, since the last call: their hints were cancelled or passed
-    /// over. Every other name is asked for exactly once. To be asked now and then: they are kept until then.
+    /// Names whose hints were cancelled or dropped since the last call: the policy will never ask to look them up. It asks for
+    /// every other name exactly once. Call it regularly, since the list is kept until then.
     pub fn take_dropped_names(&mut self) -> Vec<NameId> {
         std::mem::take(&mut self.dropped_names)
     }
 
-    /// The next block that has left memory, and that the driver is to forget. To be drained before the
-    /// buffers of a new fetch are used.
+    /// The next evicted block, which the driver must forget. Drain these before using the buffers of a new fetch.
     #[inline]
     pub fn next_eviction(&mut self) -> Option<Block> {
         self.arbiter.next_evicted()
     }
 
-    /// Hints that are not past.
+    /// Hints that are not entirely behind their readers.
     pub fn waiting_hints(&self) -> usize {
         self.arbiter.streams().iter().map(Stream::hints).sum()
     }
 
-    /// Hints of `hinter` that have not come near enough to be expanded: what a driver may bound.
+    /// Hints of `hinter` that have no positions yet. A driver may bound them.
     pub fn waiting_hints_by(&self, hinter: HinterId) -> usize {
         self.arbiter.streams().hinters().waiting(hinter)
     }
 
-    /// Bytes that the hints of `hinter` take, and those of all: what a driver may bound that others can disclose to. Segments
-    /// that hints have in common are counted for each; those that are past are not. The queues that hints lie in are counted
-    /// with their free room: a hint more may double that of its hinter, and no more. What finds the next use of a block is not
-    /// in it: some 80 bytes for each piece of a segment, of which there are half a million, or four for each block of memory, and
-    /// where others have them all 512 for each stream.
+    /// Bytes of the hints of `hinter`, and of all hints, for drivers that bound them.
+    ///
+    /// Segments that hints share are counted once for each hint. Queues of hints count with their free room, so one more hint
+    /// may at most double the bytes of its hinter. Hints behind their readers do not count, nor does the index of next uses.
+    /// That takes some 80 bytes for each piece of a segment, and has at most half a million pieces or four for each block of
+    /// memory, plus 512 for each stream beyond that.
     pub fn hint_bytes(&self, hinter: HinterId) -> (usize, usize) {
         self.arbiter.streams().hinters().hint_bytes(hinter)
     }
 
-    /// Whether all hints of `stream` are past, and nothing that was fetched for it is unread.
+    /// Whether all hints of `stream` are behind its reader and no block fetched for it is unread.
     pub fn is_past(&self, stream: StreamId) -> bool {
         let known = self.stream_ids.get(&stream);
         let stream = known.and_then(|&index| self.arbiter.streams().get(index));
         stream.is_none_or(|stream| stream.hints() == 0 && stream.unread == 0)
     }
 
-    /// Whether `stream` should be supplied with more hints, if there are any: what it has disclosed is
-    /// less than the policy would look at.
+    /// Whether a driver should supply `stream` with more hints: it has disclosed less than the policy would look at.
     pub fn wants_hints(&self, stream: StreamId) -> bool {
         let known = self.stream_ids.get(&stream);
         let stream = known.and_then(|&index| self.arbiter.streams().get(index));
@@ -247,23 +257,23 @@ impl Policy {
         })
     }
 
-    /// Whether a hint is about `file`, so that its driver should keep it open.
+    /// Whether a hint names `file`, so that the driver should keep it open.
     pub fn wants(&self, file: FileId) -> bool {
         self.arbiter.streams().files().is_wanted(file)
     }
 
-    /// Files that ceased to be wanted since the last call; [`wants`](Self::wants) says whether one has
-    /// come to be wanted again. To be asked now and then: they are kept until then.
+    /// Files whose last hint has gone since the last call. One may be wanted again by now: ask [`wants`](Self::wants).
+    /// Call it regularly, since the list is kept until then.
     pub fn take_released_files(&mut self) -> Vec<FileId> {
         self.arbiter.streams_mut().files_mut().take_released()
     }
 
-    /// Whether nothing is left to fetch and nothing is under way.
+    /// Whether nothing is left to fetch and nothing is in flight.
     pub fn is_idle(&self) -> bool {
         self.flights.is_empty() && self.arbiter.streams().iter().all(Stream::is_worked_off)
     }
 
-    /// A new stream, on the record of `hinter`. With a `reader`, only that one's reads are taken for it.
+    /// Opens a stream, which counts on the record of `hinter`. With a `reader`, only reads of that reader match the stream.
     ///
     /// # Panics
     /// If 2²⁵ − 1 streams are open.
@@ -301,8 +311,8 @@ impl Policy {
         self.add_hint(index, hint);
     }
 
-    /// Forgets the hints of `stream`. Blocks prefetched for it and unread count as wasted, those on
-    /// their way as unfinished; other streams may take over what is in memory.
+    /// Forgets the hints of `stream`. Its unread blocks count as wasted if they have arrived and as unfinished if they are in
+    /// flight. Other streams may take over blocks in memory.
     pub fn cancel(&mut self, now: Nanos, stream: StreamId) {
         let Some(&index) = self.stream_ids.get(&stream) else { return };
         let mut untracked = std::mem::take(&mut self.untracked);
@@ -328,7 +338,7 @@ impl Policy {
         self.check();
     }
 
-    /// Ends `stream`: [`cancel`](Self::cancel), and no more hints are taken.
+    /// Ends `stream`: [cancels](Self::cancel) its hints, and takes no more.
     pub fn close(&mut self, now: Nanos, stream: StreamId) {
         self.cancel(now, stream);
         if let Some(index) = self.stream_ids.remove(&stream) {
@@ -359,16 +369,15 @@ impl Policy {
         }
     }
 
-    /// The blocks that [`read`](Self::read) will be told of next, of which the first [`PREPARED_MAX`] are
-    /// looked at: brings what is kept of them near the processor, for all of them at once instead of for one
-    /// after the other. It changes nothing; a driver that has several reads to tell of saves half of its
-    /// time by it when memory holds a million blocks, on x86-64.
+    /// Loads the tables' entries for blocks that [`read`](Self::read) will be called with next, at most [`PREPARED_MAX`], into
+    /// the processor's cache, all at once. It changes nothing else. A driver that reports several reads saves half of its time
+    /// when memory holds a million blocks, on x86-64.
     pub fn prepare(&mut self, blocks: impl IntoIterator<Item = Block>) {
         self.arbiter.load(blocks.into_iter());
     }
 
-    /// A program has read `block`. `stalled` says, where the memory is the kernel's, whether the call had
-    /// to wait: a block that the driver has not yet reported, but for which nobody waited, had arrived.
+    /// A program has read `block`. Where the memory is the kernel's, `stalled` says whether the call had to wait. If it did
+    /// not, a block in flight has arrived, although the driver has not reported that yet.
     pub fn read(&mut self, now: Nanos, reader: ReaderId, block: Block, stalled: bool) -> Access {
         self.missed = None;
         match self.stream_ids.is_empty() {
@@ -377,7 +386,8 @@ impl Policy {
         }
     }
 
-    /// The same where nothing is disclosed. Apart, so that a read among streams does not save registers for it.
+    /// [`read`](Self::read) without open streams. Apart, so that [`read_among_streams`](Self::read_among_streams) saves no
+    /// registers for it.
     #[inline(never)]
     fn read_without_streams(&mut self, block: Block, stalled: bool) -> Access {
         let slot = self.arbiter.find_loaded(block);
@@ -387,7 +397,7 @@ impl Policy {
         access
     }
 
-    /// The same where there are streams, one of which may have disclosed it.
+    /// [`read`](Self::read) with open streams, one of which may have disclosed the block.
     #[inline(never)]
     fn read_among_streams(
         &mut self,
@@ -416,16 +426,18 @@ impl Policy {
         access
     }
 
-    /// G: a program that had to wait.
+    /// G: a program that had to wait ends dozing.
     fn note_stall(&mut self, access: Access, stalled: bool) {
         if access == Access::Miss && stalled {
             self.devices.iter_mut().for_each(|device| device.cached_run = 0);
         }
     }
 
-    /// The block that was just read, and was not there, or whose fetch has ended without it since, is to be
-    /// fetched from `device` for the reader that waits. Returns the fetch; `None` if no buffer can be had because all are in flight: then
-    /// the block is read and not kept; or if the block has come since. Only where the memory is [`Memory::Owned`].
+    /// Begins a fetch of `block` from `device` for a reader that waits. The reader's last read missed the block, or waited
+    /// for a fetch that ended without it. For [`Memory::Owned`] only.
+    ///
+    /// Returns `None` if the block has arrived since, or if all buffers are in flight. In the latter case the driver reads the
+    /// block without keeping it.
     pub fn demand(&mut self, now: Nanos, device: DeviceId, block: Block) -> Option<Fetch> {
         let demand = match self.missed.take() {
             Some((missed, demand)) if missed == block => demand,
@@ -451,9 +463,10 @@ impl Policy {
         Some(Fetch { id, device: self.devices[usize::from(device.0)].id, work })
     }
 
-    /// What `device` should do next ahead of its programs, if anything is worth it and the device has not enough to do.
+    /// The next fetch that `device` should do ahead of its programs. `None` if the device has enough to do, or no fetch is
+    /// worth a buffer.
     ///
-    /// Works until that is known. A driver that others wait for calls [`next`](Self::next) instead.
+    /// It works until the answer is known. Drivers that hold a lock, or have other events to handle, use [`next`](Self::next).
     pub fn next_fetch(&mut self, now: Nanos, device: DeviceId) -> Option<Fetch> {
         loop {
             match self.next(now, device) {
@@ -464,11 +477,11 @@ impl Policy {
         }
     }
 
-    /// [`next_fetch`](Self::next_fetch) in bounded steps: a call places some thousand segments of what was disclosed, and
-    /// looks through some ten thousand positions.
+    /// One bounded step of [`next_fetch`](Self::next_fetch): it places some thousand segments of one stream's hints, and
+    /// searches some ten thousand positions.
     #[inline]
     pub fn next(&mut self, now: Nanos, device: DeviceId) -> Next {
-        // Nothing is disclosed, or what is makes no difference.
+        // No hints, or rules that never prefetch.
         if self.stream_ids.is_empty() || self.arbiter.rules().prefetch == Prefetch::Never {
             return Next::Nothing;
         }
@@ -479,7 +492,7 @@ impl Policy {
         if is_deep || at_device.outstanding >= self.config.outstanding_max {
             return Next::Nothing;
         }
-        // What is left to be placed is placed here, since there may be no other event: a part of it in each call.
+        // Hints left to place are placed here, a part in each call: there may be no other event.
         let is_more = !self.unplaced.is_empty() && self.place_more(); // Mostly without a call.
         if is_more || self.may_have_something_for(index) {
             return self.look_for_fetch(now, index, is_more);
@@ -492,15 +505,15 @@ impl Policy {
         Next::Nothing
     }
 
-    /// `is_more`: something may be left to be placed.
-    #[inline(never)] // The rarer part of what is asked with every event.
+    /// `is_more`: hints may be left to place.
+    #[inline(never)] // Rare, while `next` is called with every event.
     fn look_for_fetch(&mut self, now: Nanos, index: DeviceIndex, is_more: bool) -> Next {
-        // Data before lookups: what is looked up lies behind everything that is placed.
+        // Data before lookups: names lie behind everything that is placed.
         let read = self.next_read(now, index);
         if read.is_none() && is_more {
             return Next::More;
         }
-        // Nothing else is to be done: what comes after a lookup that takes its time.
+        // Nothing else to do: hints behind a slow lookup go before it.
         let read = read.or_else(|| {
             let passed = self.pass_slow_lookups(now);
             if passed { self.next_read(now, index) } else { None }
@@ -509,8 +522,8 @@ impl Policy {
         fetch.map_or(Next::Nothing, Next::Fetch)
     }
 
-    /// Whether it is worth while to look for something that `device` should do, when nothing is left to be placed: most
-    /// often there is not, and that is soon seen.
+    /// A quick check that is false if [`look_for_fetch`](Self::look_for_fetch) would find nothing, when nothing is left to
+    /// place. Mostly it is false.
     #[inline(always)] // With every event.
     fn may_have_something_for(&self, device: DeviceIndex) -> bool {
         let at_device = &self.devices[usize::from(device.0)];
@@ -574,26 +587,26 @@ impl Policy {
         self.check();
     }
 
-    /// The last read of `reader`, which [`read`](Self::read) was told of, has ended, and the program waited for it for so
-    /// long: for the device, or for another's fetch. To be told of every read that waited, before the reader's next one;
-    /// a driver that does not gets no answer to a device that cannot keep up.
+    /// The last [`read`](Self::read) of `reader` has ended after waiting for so long: for the device, or for a fetch that was
+    /// in flight. Report every read that waited, before the reader's next one. Otherwise the policy does not notice that a
+    /// device cannot keep up.
     pub fn waited(&mut self, reader: ReaderId, waited: Nanos) {
         if let Some(&index) = self.last_stream.get(&reader) {
             self.arbiter.stream(index).pace.waited(reader, waited);
         }
     }
 
-    /// From now on `block`, if it is in memory or on its way, would be fetched from `device`: a copy of it has come to lie
-    /// there, or has gone from there. It is worth what that device takes, and when it leaves memory, the next use of it that
-    /// a stream has looked at is one of that device; uses further ahead are where their hints have said.
+    /// From now on `block`, if it is in memory or in flight, would be fetched from `device`: a copy of it came there, or its
+    /// copy elsewhere went. Its value follows that device's costs. When it is evicted, its next use that a stream has
+    /// searched belongs to that device. Uses further ahead belong to the devices of their hints.
     pub fn moved(&mut self, block: Block, device: DeviceId) {
         let device = self.device(device);
         self.arbiter.moved(block, device);
         self.check();
     }
 
-    /// Takes in a measured cost. `T_hit` and `T_driver` are the machine's, whatever the `device`; `T_disk` is
-    /// the device's. Where the memory is the kernel's, `T_disk` is found from the fetches themselves.
+    /// Takes in a measured cost. `T_hit` and `T_driver` hold for the machine, whatever the `device`. `T_disk` holds for the
+    /// device. Where the memory is the kernel's, the policy measures `T_disk` by the fetches themselves.
     #[inline]
     pub fn observe(&mut self, device: DeviceId, cost: Cost, sample: Nanos) {
         match cost {

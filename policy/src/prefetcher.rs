@@ -1,28 +1,28 @@
 //! The prefetcher: which block to fetch next, and whether it is worth a buffer (TIP 1995, sections 5.3
 //! and 5.4).
 //!
-//! * **A. Candidates.** Each stream has at most one candidate a device: its first block that is missing and
-//!   near enough. Streams are ranked by the candidate's benefit, normalised by their share of accesses.
-//! * **B. Decision.** The best candidate is fetched if its benefit is above the cost of the cheapest
-//!   buffer; if it is not, no other one is.
-//! * **C. Cluster.** Neighbours in the file join if it would pay to keep them, were they in memory.
+//! * **A. Candidates.** For each device, a stream has at most one candidate: its first block that is missing and near enough.
+//!   Streams are ranked by the candidate's benefit, normalised by their share of accesses.
+//! * **B. Decision.** The best candidate is fetched if its benefit is above the cost of the cheapest buffer. If it is not,
+//!   nothing is fetched.
+//! * **C. Cluster.** The next blocks of the file join the fetch if keeping them in memory would pay.
 //! * **D. Allowance.** A stream has a bounded number of unread blocks, which grows with each one read and
-//!   shrinks with each fetched for nothing. A stream that never reads its blocks keeps its first allowance.
-//! * **E. Beyond the horizon** a block is fetched where a device cannot keep up, but only to keep it busy:
-//!   a request that waits in its queue binds a buffer that others want. A buffer that nobody wants may wait there: a disk
-//!   sorts a long queue better, and an array has more of its disks at work.
+//!   shrinks with each fetched in vain. A stream that never reads its blocks keeps its initial allowance.
+//! * **E. Beyond the horizon** a block is fetched if its device cannot keep up, and only while the device is not busy: a
+//!   request waiting in its queue holds a buffer that other streams want. A buffer that no stream values may wait there,
+//!   since a disk sorts a longer queue better and more disks of an array are at work.
 //! * **F. Quiet.** The search includes positions that come near enough with the next few reads. If it finds nothing, the
-//!   stream is asked again after those reads, when it loses a block, or when it discloses more.
-//! * **G. Runs.** A device that keeps up on the whole may be too slow for a run of missing blocks. The run begins beyond the
-//!   horizon, as soon as one of its blocks would come too late otherwise ([`crate::streams::latest_start`]). Its blocks have
-//!   the value of fetches at a device that cannot keep up. Blocks in memory are valued lower, so two streams could take each
-//!   other's blocks for ever, or one its own. Therefore a stream that has lost an unread block takes no unread block for a run
-//!   before it reads again.
-//! * **H. Disclosing.** A fetch that would only wait in the queue begins when the stream has disclosed nothing for as long as a
-//!   fetch takes, or has read: the disk sorts the queue better when all requests are known. Until then the device begins no
-//!   fetch of less worth, and the stream is asked again only if the reasons of its answer change. A stream that never stops
-//!   disclosing and never reads holds others back for the time of [`DISCLOSING_MAX`] fetches. Each pause longer than a fetch
-//!   gives it as much of that time back.
+//!   stream is searched again after those reads, when it loses a block, or when it discloses more.
+//! * **G. Runs.** A device that keeps up on average may be too slow for a run of missing blocks. The run begins beyond the
+//!   horizon, as soon as one of its blocks would otherwise come too late ([`crate::streams::latest_start`]). Its blocks are
+//!   valued like fetches from a device that cannot keep up. Blocks in memory have lower values, so two streams could evict
+//!   each other's blocks for ever, or one stream its own. Therefore a stream that has lost an unread block evicts no unread
+//!   block for a run before it reads again.
+//! * **H. Disclosing.** A fetch that would only wait in the queue begins when the stream has read, or has disclosed nothing for
+//!   as long as a fetch takes: the disk sorts the queue better when it has all requests. Until then the device begins no fetch
+//!   of less benefit, and the stream is searched again only if the reasons of this answer change. A stream that never stops
+//!   disclosing and never reads delays others for the time of [`DISCLOSING_MAX`] fetches. The part of a pause beyond the time
+//!   of a fetch is given back to it.
 //!
 //! The rules ([`crate::rules`]) decide which positions are near enough, and what a candidate is worth.
 
@@ -42,27 +42,37 @@ use crate::streams::stream::cursor::Distance;
 use crate::tables::hash::NEIGHBOURS;
 use crate::time::Nanos;
 
-/// D: unread blocks that a stream may have at first, and the least bound of a stream that reads every other one.
+/// D: unread blocks that a stream may have at first.
+/// Unit: blocks. Reason: judgement.
 const ALLOWANCE_FIRST: u64 = 1024;
+
+/// D: unread blocks that a stream with an accuracy of a half or more may always have.
+/// Unit: blocks. Reason: judgement.
 const ALLOWANCE_MIN: f64 = 32.0;
 
-/// F: accesses ahead of its reader for which a stream is searched: twice as many as memory has blocks, but so many at least.
-/// The search notes missing blocks of all devices on its way.
+/// A: the horizon, where it bounds the search, may be as long as twice the blocks of memory, and as long as this however
+/// small the memory is. The search notes missing blocks of all devices on its way.
+/// Unit: accesses. Reason: judgement.
 const REACH_MIN: u64 = 1 << 16;
 
 /// F: positions beyond the reach that a search includes.
+/// Unit: accesses. Reason: judgement.
 const SCAN_AHEAD: u64 = 16;
 
-/// H: for how long a stream that has not read is taken to go on disclosing, in fetches' times.
+/// H: a stream that has not read delays others while it discloses, for the time of so many fetches.
+/// Unit: fetches. Reason: judgement.
 const DISCLOSING_MAX: u64 = 64;
 
-/// G: positions from the first missing one on that are looked at for a run.
+/// G: positions from the first missing one on that are searched for a run.
+/// Unit: accesses. Reason: bound.
 const RUN_MAX: u64 = 16_384;
 
-/// TIP-1 holds this share of the buffers for prefetched and unread blocks, as a divisor (512 of 1,536).
+/// TIP-1 uses this share of the buffers, as a divisor, for unread blocks: 512 of 1,536.
+/// Unit: ratio. Reason: paper (TIP 1994, section 2).
 const UNREAD_DIVISOR: usize = 3;
 
-/// Worth more than any buffer: TIP-1 weighs nothing. Earlier streams come first.
+/// Benefit of every fetch of TIP-1, which does not compare values: above any cost. Earlier streams get slightly more.
+/// Unit: ns. Reason: layout.
 const IN_HINT_ORDER: f64 = 1e15;
 
 /// Whether the access at `position` is beyond the horizon.
@@ -70,7 +80,7 @@ fn is_beyond(terms: &Terms, front: u64, position: u64) -> bool {
     position >= front.saturating_add(terms.horizon() as u64)
 }
 
-/// H: without a hint for so long, a stream has stopped disclosing what is to be fetched from `device`.
+/// H: a stream without a hint for so long has stopped disclosing blocks of `device`.
 fn pause(costs: &Costs, device: DeviceIndex) -> Nanos {
     Nanos(costs.at(device).disk_ns as u64)
 }
@@ -81,14 +91,14 @@ pub(crate) struct Prefetcher {
     capacity_blocks: u64,
     cluster_blocks_max: u64,
     memory: Memory,
-    /// Whether a search was broken off: a stream has more positions to look at.
+    /// Whether a search stopped at its bound: a stream has more positions to look at.
     search_is_unfinished: bool,
-    /// Empty lists, kept for their room: streams that are asked for their candidates, and blocks that a search comes upon.
+    /// Empty lists, kept for their room: streams asked for their candidates, and blocks in memory that a search finds.
     asked: Vec<StreamIndex>,
     come_upon: Vec<(SlotId, u64)>,
 }
 
-/// A block to be prefetched, the stream that will read it and where, and its benefit, normalised.
+/// A block to prefetch, its stream and position, and its normalised benefit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Wanted {
     pub(crate) claim: Claim,
@@ -100,16 +110,18 @@ pub(crate) struct Wanted {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Candidate {
     pub(crate) wanted: Wanted,
-    /// Whether its use is beyond the horizon; whether the device cannot keep up; whether it, or what comes after it, is
-    /// late for that or for a run of them (G); and what it is worth if the device has enough to do.
+    /// E: its use is beyond the horizon.
     pub(crate) is_early: bool,
+    /// E: the device cannot keep up.
     pub(crate) is_late: bool,
+    /// E, G: the device cannot keep up, or not with the run that it begins.
     pub(crate) is_needed: bool,
+    /// Its benefit while the device is busy.
     pub(crate) spare_benefit: f64,
-    /// Whether it is beyond the horizon, and worth more than that only for a run that it begins (G). Not by Forestall: there
-    /// what is kept is valued by distance alone too.
+    /// G: it is beyond the horizon, and valued higher for the run that it begins. Never by Forestall, which values blocks in
+    /// memory by distance alone too.
     pub(crate) begins_run: bool,
-    /// From which front on its use is within the horizon.
+    /// The reader's position from which on its use is within the horizon.
     pub(crate) near_from: u64,
 }
 
@@ -125,18 +137,18 @@ impl Prefetcher {
         }
     }
 
-    /// Whether a search was broken off, so that the next call may find more.
+    /// Whether a search stopped at its bound, so that the next call may find more.
     #[inline]
     pub(crate) fn search_is_unfinished(&self) -> bool {
         self.search_is_unfinished
     }
 
-    /// The same; it is noted no more.
+    /// [`search_is_unfinished`](Self::search_is_unfinished), and resets it.
     pub(crate) fn take_unfinished_search(&mut self) -> bool {
         std::mem::take(&mut self.search_is_unfinished)
     }
 
-    /// D: how many unread blocks `stream` may have.
+    /// D: the number of unread blocks that `stream` may have.
     #[inline]
     pub(crate) fn allowance(&self, stream: &Stream) -> u64 {
         let accuracy = stream.cursor.accuracy();
@@ -149,10 +161,10 @@ impl Prefetcher {
         first.saturating_add_signed(stream.balance).max(rounded_up(least))
     }
 
-    /// D: a bound of unread blocks, as one block or a cluster that is begun has to keep it.
+    /// D: a bound of unread blocks, for the first block of a cluster or for its others.
     ///
-    /// A cluster may go beyond it: from then on clusters are read and fetched in turn, where each block
-    /// that was read would otherwise have the next one fetched alone.
+    /// A cluster that is begun may exceed the bound. Otherwise, once a stream is at the bound, each read would begin a fetch of
+    /// one block.
     fn with_cluster(&self, bound: u64, in_cluster: bool) -> u64 {
         match in_cluster {
             true => bound + self.cluster_blocks_max.min(bound / 2),
@@ -160,14 +172,14 @@ impl Prefetcher {
         }
     }
 
-    /// D: whether `stream` may have one more unread block, by itself or as one of a cluster that is begun.
+    /// D: whether `stream` may have one more unread block, as the first of a cluster or as one of its others.
     fn may_claim(&self, arbiter: &Arbiter, stream: &Stream, in_cluster: bool) -> bool {
         let has_room = self.has_room_for_unread(arbiter, in_cluster);
         let is_earned = || stream.unread < self.with_cluster(self.allowance(stream), in_cluster);
         has_room && (!arbiter.rules().accuracy || is_earned())
     }
 
-    /// D: whether there may be one more unread block in all.
+    /// D: whether all streams together may have one more unread block.
     fn has_room_for_unread(&self, arbiter: &Arbiter, in_cluster: bool) -> bool {
         if arbiter.rules().prefetch != Prefetch::HintOrder {
             return true;
@@ -179,16 +191,16 @@ impl Prefetcher {
             }
             Memory::Kernel { .. } => self.capacity_blocks,
         };
-        // Where all that can go is unread, one more would take the place of another, which would be missing then. What is on
-        // its way cannot go.
+        // If all blocks that can be evicted are unread, one more would evict another, which would then be missing. Blocks in
+        // flight cannot be evicted.
         let cannot_go = (arbiter.blocks().len() - arbiter.queued()) as u64;
         arbiter.unread() < most.min(self.capacity_blocks.saturating_sub(cannot_go))
     }
 
-    /// How far ahead of its front a stream is looked through for `device`.
+    /// How far ahead of its reader a stream is searched for `device`.
     fn reach(&self, arbiter: &Arbiter, terms: &Terms) -> u64 {
         let everything = self.capacity_blocks.saturating_mul(2);
-        // Where a hit costs nothing the horizon has no end.
+        // The horizon is infinite if a hit costs nothing.
         let horizon = rounded_up(terms.horizon().min(1e15)).min(everything.max(REACH_MIN));
         match arbiter.rules().prefetch {
             Prefetch::Never => 0,
@@ -237,7 +249,7 @@ impl Prefetcher {
                 None if !known.is_in_flight() => {
                     arbiter.claim(slot, Claim { stream: index, position });
                 }
-                // It is read sooner than was thought.
+                // It is read sooner than its claim says.
                 Some(claim) if claim.stream == index && claim.position > position => {
                     arbiter.reclaim(slot, Claim { stream: index, position });
                 }
@@ -283,8 +295,8 @@ impl Prefetcher {
         })
     }
 
-    /// G, and Forestall: whether what is missing from `position` on, which is beyond the horizon, has to be begun, so
-    /// that nothing before `limit` comes too late. `found` gets blocks in memory that are come upon.
+    /// G, and Forestall: whether fetches must begin at `position`, beyond the horizon, so that no block before `limit` comes
+    /// too late. Adds blocks in memory that the search passes to `found`.
     fn must_begin(
         &self,
         arbiter: &mut Arbiter,
@@ -302,7 +314,7 @@ impl Prefetcher {
         let front = stream.cursor.front();
         if is_forestall {
             stream.note_missing(blocks, limit, |slot, at| found.push((slot, at)));
-            // That of a busy device, as soon as it has been one.
+            // The time at a busy device, as soon as it has been measured.
             let fetch_ns = if prices.block_ns > 0.0 { prices.block_ns } else { prices.disk_ns };
             let missing = stream.missing_from(device, position);
             return is_certain(front, missing, fetch_ns / gap_ns);
@@ -323,7 +335,7 @@ impl Prefetcher {
         stream.of_device(device).start.is_past(front)
     }
 
-    /// What fetching the block at `position` is worth to its stream.
+    /// The benefit of fetching the block at `position` for its stream.
     fn benefit(rules: &Rules, stream: &Stream, position: u64, terms: &Terms) -> Option<f64> {
         let distance = stream.distance(position);
         let value = match rules.prefetch {
@@ -335,8 +347,7 @@ impl Prefetcher {
         (value > 0.0).then_some(value)
     }
 
-    /// Asks the streams that have changed for their candidates. Returns the last one for `device` that
-    /// there is.
+    /// Asks the streams that have changed for their candidates. Returns the last one found for `device`.
     pub(crate) fn refresh_candidates(
         &mut self,
         arbiter: &mut Arbiter,
@@ -344,7 +355,7 @@ impl Prefetcher {
         device: DeviceIndex,
     ) -> Option<Candidate> {
         let mut last = None;
-        // A stream that is touched meanwhile is asked by the next call.
+        // The next call asks streams that change meanwhile.
         let empty = std::mem::take(&mut self.asked);
         let mut stale = arbiter.streams_mut().take_stale_candidates(empty);
         while let Some(index) = stale.pop() {
@@ -369,8 +380,8 @@ impl Prefetcher {
         last
     }
 
-    /// Asks a parked stream again if there is room for one more unread block: the streams asked before it want nothing more,
-    /// or nothing of this device. Returns whether there is one.
+    /// Wakes a parked stream if there is room for one more unread block. The streams asked before it want nothing more from
+    /// this device. Returns whether it did.
     pub(crate) fn goes_on_with_parked(&self, arbiter: &mut Arbiter) -> bool {
         let goes_on = arbiter.streams().has_parked() && self.has_room_for_unread(arbiter, false);
         if goes_on {
@@ -379,14 +390,13 @@ impl Prefetcher {
         goes_on
     }
 
-    /// The next call goes on where the search in stream `index` was broken off.
+    /// The next call continues the search in stream `index`.
     fn search_goes_on(&mut self, arbiter: &mut Arbiter, index: StreamIndex) {
         self.search_is_unfinished = true;
         arbiter.streams_mut().touch_candidate(index);
     }
 
-    /// B, C: the first block of the next cluster for `device`. Its buffers are taken: their slots are in `slots`, which
-    /// were empty.
+    /// B, C: takes buffers for the next cluster of `device`. Returns its first block; `slots`, empty before, gets the slots.
     pub(crate) fn next_cluster(
         &mut self,
         now: Nanos,
@@ -411,7 +421,7 @@ impl Prefetcher {
                 }
                 *waits = None;
             }
-            // Costs, and the blocks that others have fetched, move without anybody being touched.
+            // Costs and blocks in memory may have changed without marking the stream as changed.
             let candidate = match fresh {
                 Some(fresh)
                     if (fresh.wanted.claim.stream, fresh.wanted.benefit) == (index, key) =>
@@ -430,7 +440,7 @@ impl Prefetcher {
             };
             let wanted = candidate.wanted;
             if wanted.benefit < key && candidates.second_key() > Some(wanted.benefit) {
-                continue; // Another one has come before it.
+                continue; // Another candidate is better now.
             }
             let allowed = arbiter
                 .streams()
@@ -438,9 +448,9 @@ impl Prefetcher {
                 .is_some_and(|stream| self.may_claim(arbiter, stream, false));
             if !allowed {
                 note(arbiter, now, DecisionKind::Unearned, wanted, (wanted.benefit, 0.0));
-                candidates.set(stream, None); // Until it reads, or something of its is given up.
+                candidates.set(stream, None); // Until it reads or loses a block.
                 if arbiter.rules().prefetch == Prefetch::HintOrder {
-                    arbiter.streams_mut().park(index); // Or, where there is one bound for all, of another.
+                    arbiter.streams_mut().park(index); // TIP-1 has one bound for all: until any stream does.
                 }
                 continue;
             }
@@ -452,14 +462,14 @@ impl Prefetcher {
             }
             let mut worth = wanted.benefit;
             if candidate.is_early && (is_busy || !candidate.is_needed) {
-                // E: it would only wait for its turn there.
+                // E: it would only wait in the queue.
                 worth = candidate.spare_benefit;
                 let is_roomy = arbiter.is_roomy(worth);
                 if !is_roomy && candidate.is_needed {
-                    return None; // Until the device has less to do.
+                    return None; // Until the device has fewer requests.
                 }
                 if !is_roomy {
-                    // F: its turn comes with the next few reads, or when it is near enough.
+                    // F: search again after the next few reads, or when it is near enough.
                     let stream = arbiter.stream(index);
                     let front = stream.cursor.front();
                     let until = candidate.near_from.clamp(front + 1, front + SCAN_AHEAD);
@@ -468,7 +478,7 @@ impl Prefetcher {
                     continue;
                 }
             }
-            // G: what goes would be one of a run as well, and be worth as much as soon as it is gone.
+            // G: an evicted block would belong to a run as well, and be worth as much once it is missing.
             let spares_unread = candidate.begins_run && arbiter.stream(index).has_lost_unread;
             let need = Need { block: wanted.block, by: Some(index), worth, spares_unread };
             let cost = match arbiter.make_room(now, need) {
@@ -505,7 +515,7 @@ impl Prefetcher {
         let terms = hint::terms(stream, arbiter.costs(), arbiter.rules(), device);
         let (mut kind, mut wanted, mut cost) = (DecisionKind::Prefetch, first, cost);
         for blocks in 1.. {
-            // In one place, so that it is no call.
+            // The only call, so that it is inlined.
             slots.push(take(arbiter, now, kind, device, (wanted, cost)));
             if blocks >= self.cluster_blocks_max {
                 break;
@@ -522,8 +532,8 @@ impl Prefetcher {
         }
     }
 
-    /// C: the block `offset` after the first of a cluster, if its stream will read it before memory has been filled anew,
-    /// it is missing, and keeping it would be worth something.
+    /// C: the block `offset` after the first of a cluster, if it is missing, keeping it has a value, and its stream will read
+    /// it within as many accesses as memory has blocks.
     fn neighbour(
         &mut self,
         arbiter: &mut Arbiter,
@@ -543,7 +553,7 @@ impl Prefetcher {
         let in_a_row = first.position + offset;
         let is_in_a_row = stream.reads_at(in_a_row, block) && stream.cursor.expects(in_a_row);
         let position = if is_in_a_row { in_a_row } else { stream.next_use(block)? };
-        // Further ahead than memory reaches it would have to make room again before it is read.
+        // Further ahead it would probably be evicted before it is read.
         let reach = self.capacity_blocks;
         if matches!(stream.distance(position), Distance::Ahead(far) if far > reach) {
             return None;
@@ -559,8 +569,7 @@ impl Prefetcher {
     }
 }
 
-/// H: whether more hints may come at once: what waits for them is fetched in larger clusters, and behind what is needed
-/// first.
+/// H: whether more hints are likely to follow at once. Fetches that wait for them get larger clusters and a better order.
 fn is_disclosing(arbiter: &Arbiter, now: Nanos, index: StreamIndex, device: DeviceIndex) -> bool {
     let stream = arbiter.streams().get(index);
     let Some((stream, hinted_at)) = stream.and_then(|stream| Some((stream, stream.hinted_at?)))
@@ -587,7 +596,7 @@ pub(crate) fn note_hint(arbiter: &mut Arbiter, now: Nanos, index: StreamIndex) {
     }
 }
 
-/// Gives what is wanted a buffer, for which there is room.
+/// Gives the wanted block a buffer. There must be room.
 fn take(
     arbiter: &mut Arbiter,
     now: Nanos,

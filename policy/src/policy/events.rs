@@ -1,5 +1,5 @@
-//! What the face does with hints, reads and completions: it finds the stream of a read, moves blocks between their reasons to
-//! stay, and begins fetches.
+//! The effects of hints, reads and completions: finds the stream of a read, moves blocks between their reasons to stay in
+//! memory, and begins fetches.
 
 use super::{Policy, READERS_MIN, Work};
 use crate::blocks::{Claim, DeviceIndex, Queue, SlotId, StreamIndex};
@@ -13,23 +13,34 @@ use crate::streams::unresolved::Ticket;
 use crate::tables::shrinking::shrink_map;
 use crate::time::Nanos;
 
-/// A search for blocks to fetch goes on as long as streams have more to look at, so often at most.
+/// Continuations of a search in one call, each of some thousand positions.
+/// Unit: searches. Reason: bound.
 const SEARCHES_MAX: u32 = 8;
 
-/// Pieces of segments in the streams' indices of next uses: so many for each block of memory, and in a small
-/// one so many in all. A stream may have this part, as a divisor, of what others leave of them, so that one
-/// alone has a quarter of a million, and many have as much each; but so many at least. All of them take some
-/// 80 bytes each.
+/// Pieces of segments in the streams' indices of next uses, for each block of memory. A piece takes some 80 bytes.
+/// Unit: entries. Reason: bound.
 const LOAD_CAPACITIES: u64 = 4;
+
+/// Pieces of segments in all indices together, however small the memory is.
+/// Unit: entries. Reason: bound.
 const LOAD_LEAST: usize = 1 << 19;
+
+/// A stream may use this share, as a divisor, of the pieces that other streams leave. One stream alone has at least a quarter
+/// of a million; many streams have shares of similar size.
+/// Unit: ratio. Reason: judgement.
 const LOAD_SHARE_DIVISOR: usize = 2;
+
+/// Pieces that a stream may always have.
+/// Unit: entries. Reason: bound.
 const LOAD_MIN: usize = 512;
 
-/// A stream leaves this share of the device's lookups behind its reader at most, as a divisor.
+/// A stream may leave this share, as a divisor, of [`Config::resolved_max`](crate::Config::resolved_max) names behind its
+/// reader.
+/// Unit: ratio. Reason: judgement.
 const LEFT_OUT_DIVISOR: usize = 4;
 
 impl Policy {
-    /// The policy's own number for a device that it knows.
+    /// The policy's own number of a known device.
     #[inline]
     pub(super) fn known_device(&self, id: DeviceId) -> Option<DeviceIndex> {
         // Mostly there is one.
@@ -39,7 +50,7 @@ impl Policy {
         }
     }
 
-    /// The policy's own number for a device.
+    /// The policy's own number of a device, which is added if it is new.
     #[inline]
     pub(super) fn device(&mut self, id: DeviceId) -> DeviceIndex {
         match self.known_device(id) {
@@ -97,8 +108,8 @@ impl Policy {
         self.advance(index);
     }
 
-    /// Places what can be placed of a stream.
-    #[inline(always)] // Mostly all is placed, and that is soon seen.
+    /// Places hints of a stream, as many as one call may.
+    #[inline(always)] // Mostly all are placed, which is a quick check.
     pub(super) fn advance(&mut self, index: StreamIndex) {
         let stream = self.arbiter.stream(index);
         if stream.has_unnoted_load() {
@@ -139,7 +150,7 @@ impl Policy {
         self.arbiter.streams_mut().touch_candidate(index);
     }
 
-    /// Goes on with a stream whose placing was broken off. Returns whether there was one.
+    /// Places more hints of the first stream that has some left, as many as one call may. Returns whether there was one.
     pub(super) fn place_more(&mut self) -> bool {
         while let Some(index) = self.unplaced.pop_front() {
             let stream = self.arbiter.streams_mut().get_mut(index);
@@ -152,7 +163,7 @@ impl Policy {
         false
     }
 
-    /// A waiting hint of `hinter` is no more.
+    /// A hint of `hinter` that waited for its place is dropped.
     pub(super) fn drop_waiting(&mut self, hinter: HinterId, waiting: &Waiting) {
         self.arbiter.streams_mut().hint_waits_no_more(hinter);
         match waiting.lookup() {
@@ -194,9 +205,8 @@ impl Policy {
         Some(Fetch { id, device: self.device_mut(device).id, work })
     }
 
-    /// The stream that `reader` read last, if `block` is the next one in it and in memory for it: what
-    /// [`find_match`](Self::find_match) would say, most often, told by the stream itself. It is known there that the reader
-    /// was the last one, and nothing is to be noted.
+    /// A fast path of [`find_match`](Self::find_match): the stream that `reader` read last, if `block` is next in it and is
+    /// claimed by it. Nothing has to be noted then.
     #[inline]
     pub(super) fn goes_on(
         &self,
@@ -211,8 +221,8 @@ impl Policy {
         goes_on.then_some(index)
     }
 
-    /// Which stream's disclosed access a read is, if any. If it is the access at a position, that stream is the one that
-    /// the reader read last from now on; with that, and with what nobody has disclosed, it has left the one before.
+    /// Finds the stream that disclosed a read, if any. If the read is the access at a position, that stream becomes the
+    /// reader's last one. Then, and if no stream disclosed the read, the reader has left its last stream.
     #[inline(never)] // The rarer part.
     pub(super) fn find_match(
         &mut self,
@@ -244,8 +254,8 @@ impl Policy {
         matched
     }
 
-    /// Forgets readers, many of whom may be gone: those who have a stream of their own, or were the last to read one, are
-    /// kept. Others are found out about with their next reads.
+    /// Forgets the last streams of inactive readers. Keeps readers that have a stream of their own, or were the last to read
+    /// one. Others are matched anew at their next read.
     #[cold]
     fn forget_readers(&mut self) {
         let streams = self.arbiter.streams();
@@ -257,13 +267,13 @@ impl Policy {
         self.readers_max = (2 * self.last_stream.len()).max(READERS_MIN);
     }
 
-    /// What a read finds, and what becomes of a prefetch by it.
+    /// The result of a read. If the block is an unread prefetch, counts it as useful or late.
     #[inline(always)] // On the way of every hinted read.
     pub(super) fn access_of(&mut self, slot: Option<SlotId>, stalled: bool) -> Access {
         let Some(slot) = slot else { return Access::Miss };
         let known = &self.arbiter.blocks()[slot];
         let unread = known.is_unread();
-        // Late or not, it was right to fetch it.
+        // Late or not, the hint was right.
         if let Some(claim) = known.claim().filter(|_| unread) {
             self.arbiter.streams_mut().note_true(claim.stream);
         }
@@ -275,7 +285,7 @@ impl Policy {
             self.counts.late += u64::from(unread);
             Access::InFlight
         } else {
-            // It had arrived, or was in memory all along: its completion will tell.
+            // It has arrived, or was cached all along: its completion will tell which.
             if unread {
                 self.arbiter.read_early(slot);
             }
@@ -324,7 +334,7 @@ impl Policy {
         let mut behind = (self.prefetcher.allowance(stream) / 2).min(capacity / 2);
         let names_max = (self.config.resolved_max / LEFT_OUT_DIVISOR) as u64;
         if stream.is_behind_by(names_max) && stream.hints_left_out() > names_max {
-            behind = 0; // They would keep others from being looked up.
+            behind = 0; // The names left out would block other lookups.
         }
         let may_lose_value =
             stream.read((block, position), behind, blocks, changed, &mut self.untracked);
@@ -358,7 +368,7 @@ impl Policy {
         access
     }
 
-    #[inline(never)] // Of readers that skip, or come back, alone.
+    #[inline(never)] // Only for readers that skip or go back.
     fn abandon_untracked(&mut self, now: Nanos) {
         let mut untracked = std::mem::take(&mut self.untracked);
         for slot in untracked.drain(..) {
@@ -367,12 +377,12 @@ impl Policy {
         self.untracked = untracked;
     }
 
-    /// Whether a block that is being read is kept for that.
+    /// Whether a block stays in memory while it is being read.
     fn lets_linger(&self) -> bool {
         self.config.memory == Memory::Owned && self.arbiter.rules().replacement != Replacement::Lru
     }
 
-    /// The block is being read: it stays until its reader has moved on. Programs read blocks in parts.
+    /// Keeps a block in memory until its reader has moved on, since programs read blocks in parts.
     #[inline]
     pub(super) fn linger(&mut self, slot: SlotId, claim: Claim) {
         if !self.lets_linger() {
@@ -384,7 +394,7 @@ impl Policy {
         }
     }
 
-    /// The reader of a stream goes on to the next block.
+    /// The reader of a stream moves on to the next block.
     fn move_on(&mut self, index: StreamIndex) {
         let Some(current) = self.arbiter.stream(index).current.take() else { return };
         let (position, slot) = (current.position, current.slot);
@@ -400,7 +410,7 @@ impl Policy {
         }
     }
 
-    /// A block in memory, or on its way, has been read as disclosed: finds its next reason to stay.
+    /// A block in memory or in flight was read as disclosed: finds its next reason to stay.
     fn find_next_use(&mut self, index: StreamIndex, slot: SlotId) {
         let keeps = self.config.memory != Memory::Kernel { keeps: false };
         let lru = self.arbiter.rules().replacement == Replacement::Lru;
@@ -419,8 +429,7 @@ impl Policy {
         self.arbiter.settle(slot, asked);
     }
 
-    /// One more call for a block that was counted as read: nothing but recency has changed, if others have
-    /// read in between.
+    /// One more read of a block that was counted as read before. Only its recency may change.
     pub(super) fn read_again(&mut self, slot: Option<SlotId>, stalled: bool) -> Access {
         let access = self.access_of(slot, stalled);
         if let Some(slot) = slot
@@ -451,7 +460,7 @@ impl Policy {
         self.read_unsettled(block, slot, stalled)
     }
 
-    /// The same for a block that is not there, has not arrived, has not been read, or is the kernel's.
+    /// [`read_unhinted`](Self::read_unhinted) of a block that is absent, in flight, unread, or in the kernel's memory.
     #[inline(never)]
     fn read_unsettled(&mut self, block: Block, slot: Option<SlotId>, stalled: bool) -> Access {
         let access = self.access_of(slot, stalled);
@@ -476,7 +485,7 @@ impl Policy {
         access
     }
 
-    /// What is under way for `index`, or will be on demand, is for none of its positions any more.
+    /// Fetches in flight for stream `index`, and a demand that may follow its last read, lose their positions.
     pub(super) fn forget_under_way(&mut self, index: StreamIndex) {
         if let Some((_, demand)) = &mut self.missed
             && matches!(demand, Demand::Hinted(claim) if claim.stream == index)
@@ -492,11 +501,11 @@ impl Policy {
         }
     }
 
-    /// Has the positions of a stream begin anew, of which all are past.
+    /// Restarts the positions of a stream at 0. All of them must be behind its reader.
     #[cold]
     fn begin_anew(&mut self, index: StreamIndex) {
         self.forget_under_way(index);
-        // What is being read has no later use that is known.
+        // The block being read has no known later use.
         if let Some(Current { position, slot, .. }) = self.arbiter.stream(index).current.take()
             && self.arbiter.blocks()[slot].claim() == Some(Claim { stream: index, position })
         {
@@ -507,7 +516,7 @@ impl Policy {
         self.arbiter.streams_mut().touch(index);
     }
 
-    /// Blocks on their way that `index` claims.
+    /// Blocks in flight that `index` claims.
     fn claimed_in_flight(&self, index: StreamIndex) -> Vec<SlotId> {
         let slots = self.flights.in_order().flat_map(|flight| match &flight.work {
             FlightWork::Read { slots, .. } => &slots[..],
@@ -539,8 +548,8 @@ impl Policy {
         }
     }
 
-    /// Streams to whom blocks that are not to be had were settled go on. Not before all blocks of the fetch have ended:
-    /// positions might begin anew, and some of those be claimed for old ones.
+    /// Places hints of streams whose blocks turned out not to need a fetch. This comes after all blocks of the fetch: positions
+    /// may restart, and blocks of the fetch may be claimed for old positions.
     #[inline(never)] // The rarer part.
     fn advance_settled(&mut self) {
         let mut settled = std::mem::take(&mut self.settled);
@@ -581,7 +590,7 @@ impl Policy {
         self.arbiter.arrived(now, slot, joins_recent);
     }
 
-    /// The block is in memory without the policy, or cannot be had: its access needs nothing more.
+    /// The block was cached already, or cannot be fetched: its access needs no buffer.
     #[inline(never)] // The rarer part.
     fn not_ours(&mut self, now: Nanos, slot: SlotId) {
         let claim = self.arbiter.blocks()[slot].claim();
@@ -603,7 +612,7 @@ impl Policy {
         self.arbiter.remove(slot);
     }
 
-    /// The invariants, in debug builds: those that cost nothing always, all of them now and then.
+    /// Checks invariants in debug builds: the cheap ones in each call, all of them in some calls.
     pub(super) fn check(&mut self) {
         #[cfg(debug_assertions)]
         {

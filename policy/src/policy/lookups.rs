@@ -1,4 +1,4 @@
-//! Case L: the lookups of hinted names. The face takes the next name in turn, and passes its outcome on to the stream.
+//! Case L: lookups of hinted names. Takes the name whose turn it is, and passes the outcome of its lookup to its stream.
 
 use super::{DOZE_AFTER, DOZE_STRIDE, Policy};
 use crate::blocks::{DeviceIndex, StreamIndex};
@@ -43,7 +43,7 @@ impl Policy {
         Some(Fetch { id: fetch, device: at_device.id, work: Work::Resolve { name } })
     }
 
-    /// Devices are told of what streams and hinters have by now.
+    /// Tells devices the current standings of streams and hinters.
     fn tell_resolved(&mut self) {
         while let Some((index, of)) = self.arbiter.streams_mut().renew_resolved() {
             for device in &mut self.devices {
@@ -53,13 +53,13 @@ impl Policy {
         }
     }
 
-    /// Devices are told whether a hinter has few.
+    /// Tells devices whether a hinter has few files looked up.
     pub(super) fn tell_few(&mut self, hinter: HinterId) {
         let has_few = self.arbiter.streams().hinter_has_few(hinter);
         self.devices.iter_mut().for_each(|device| device.unresolved.set_few(hinter, has_few));
     }
 
-    /// G: leaves the next hints of a stream out, but for the last of all.
+    /// G: drops the next hints of a stream, but never its last one.
     fn pass_over(&mut self, device: DeviceIndex, index: StreamIndex) {
         for _ in 1..DOZE_STRIDE {
             let at_device = &self.devices[usize::from(device.0)];
@@ -73,8 +73,7 @@ impl Policy {
         }
     }
 
-    /// L: what was hinted after a lookup that takes its time goes before it, wherever it is to be fetched
-    /// from. Returns whether there is something of the kind.
+    /// L: hints behind a slow lookup are placed before it, whatever their devices. Returns whether there was a slow lookup.
     pub(super) fn pass_slow_lookups(&mut self, now: Nanos) -> bool {
         let mut passed = false;
         for device in 0..self.devices.len() {
