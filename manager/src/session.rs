@@ -1,13 +1,15 @@
 //! The manager's loop: one thread that owns the policy and never waits for a device or a program.
 //!
-//! Each turn: take what has come in (connections, hints, records of reads, ends of fetches), tell the
-//! policy, start what the policy says next, and sleep until there is more. Records lie in shared
-//! memory and ring no bell, so while hints are being worked off the loop looks at the rings at an
-//! interval; without hints it sleeps until someone connects, hints or ends, and the programs write
-//! no records at all.
+//! Each turn takes in events (connections, hints, records of reads, ends of fetches), tells the policy, starts the fetches
+//! that the policy wants, and sleeps until there is more. Programs write records to shared memory without a wake-up, so the
+//! loop polls the rings while hints are being worked off. Without hints, programs write no records, and the loop sleeps until
+//! a program connects, hints or ends.
 //!
-//! What may fail: a connection (dropped), a ring (not mapped; that program goes unseen), a source (its
-//! error is remembered as a refusal). None of it reaches a program.
+//! A turn is bounded, so that a stop, a cancel or an end is heard soon: it takes in a bounded number of blocks read, and makes
+//! one bounded search for each device. If it leaves work behind, the next turn comes at once.
+//!
+//! What may fail: a connection (dropped), a ring (not mapped, so that program's reads are not seen), a source (its error is
+//! reported as a refusal). No failure reaches a program.
 
 mod messages;
 
@@ -37,42 +39,42 @@ use crate::report::{BlockReport, HintReport, ManagerState, ProgramReport, Report
 use crate::source::{Certainty, Disclosure, walk};
 use crate::threads::Threads;
 
-/// Hints of all sources that wait in the policy before sources are asked for more.
+/// Sources are asked for more while fewer of their hints wait in the policy.
 const LOW_WATER_HINTS: usize = 4096;
 
-/// Blocks that a program has read and that are taken in at a time: others wait, and so does the program that
-/// is to be stopped. (One call can read four times as many.)
+/// Blocks read that a turn takes in from one program: meanwhile other programs wait, and so does a stop. (One call of a
+/// program can read four times as many.)
 const TURN_BLOCKS_MAX: u64 = 65_536;
 
-/// How long the end of a run may be put off by what is in the rings.
+/// How long records left in the rings may delay the end of a run.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// What a name takes beside its text while it waits.
+/// Bytes of a waiting name beside its text.
 const NAME_BYTES: usize = 64;
 
-/// Folders whose files are listed at a time, each on a thread.
+/// Folders that are listed at a time, each on a thread.
 const WALKS_MAX: usize = 8;
 
-/// How often it is asked whether those programs have ended that cannot be watched.
+/// How often the manager checks whether programs without a descriptor to watch have ended.
 const POLL_ASKED: Duration = Duration::from_secs(1);
 
-/// Whose record the hints of scripts count on: they come from a process each.
+/// The one hinter of all scripts, each of whose hints comes from a process of its own.
 const SCRIPTS: HinterId = HinterId(u64::MAX);
 
-/// Sources of hints are numbered from here; below are processes.
+/// Hinter numbers of sources begin here; those of processes are below.
 const FIRST_SOURCE: u64 = 1 << 32;
 
-/// How often rings are looked at while the next prefetch waits for a read to make room.
+/// How often rings are polled while the next prefetch waits for a read to make room.
 const POLL_AT_CEILING: Duration = Duration::from_millis(1);
 
-/// The same while nothing waits, for the accounting: a ring holds what a program reads in this time
-/// at 200,000 reads a second.
+/// How often rings are polled while no prefetch waits, for the accounting: a ring holds the records of this time at 200,000
+/// reads a second.
 const POLL_UNREAD: Duration = Duration::from_millis(10);
 
-/// How long a job that was done while others waited may go unheard; see [`DoneQueue::push`].
+/// How long the end of a job may go unheard if other jobs were waiting; see [`DoneQueue::push`].
 const POLL_UNANNOUNCED: Duration = Duration::from_micros(100);
 
-/// What the loop is made of; see the [module](self).
+/// The state of the loop; see the [module](self).
 pub(crate) struct Session {
     clock: Instant,
     policy: Policy,
@@ -82,31 +84,31 @@ pub(crate) struct Session {
     threads: Threads,
     connections: Connections,
     programs: Vec<Program>,
-    /// Programs that may have a descriptor to be watched by.
+    /// Programs that may take a descriptor for watching their ends.
     watched_max: usize,
     ended_programs: ProgramReport,
     interest: bool,
-    /// A program has read more than was taken in at a time.
+    /// Records of reads are left for the next turn.
     is_behind: bool,
-    /// The policy has not looked at everything for some device.
+    /// A search of the policy is left for the next turn.
     policy_has_more: bool,
     mounts: Mounts,
     names: HashMap<NameId, (PathBuf, Certainty)>,
     next_name: u64,
-    /// What these names take, and those of folders to be walked.
+    /// Bytes of these names and of those of folders to list.
     names_bytes: usize,
     /// Streams of all connections.
     streams: usize,
     feeds: Vec<Supply>,
-    /// Folders whose turn to be walked comes later.
+    /// Folders that wait to be listed.
     walks: VecDeque<PathBuf>,
-    /// How many sources there have been.
+    /// Number of sources so far.
     sources: u64,
-    /// Hints that came over the control socket for everybody.
+    /// The stream of hints from scripts, which any program may read.
     external: StreamId,
-    /// What it took to take in the end of a fetch, the last time, ns: with its start, `T_driver`.
+    /// Time to take in the end of a fetch, the last time, ns: a part of `T_driver`.
     ending_ns: u64,
-    /// When a file that is idle is to be closed.
+    /// When the next idle file is to be closed.
     closes_in: Option<Duration>,
     first_refusal: Option<String>,
     /// Hints that a source could not even read.
@@ -116,10 +118,10 @@ pub(crate) struct Session {
     fault: FaultState,
 }
 
-/// What a session is made of that others have made.
+/// The parts of a session that its caller makes.
 pub(crate) struct Parts {
     pub(crate) connections: Connections,
-    /// Programs that may have a descriptor to be watched by.
+    /// Programs that may take a descriptor for watching their ends.
     pub(crate) watched_max: usize,
     pub(crate) threads: Threads,
     pub(crate) done: Arc<DoneQueue>,
@@ -127,7 +129,7 @@ pub(crate) struct Parts {
     pub(crate) fault: Option<Fault>,
 }
 
-/// Hints that are not a program's own, and what they go into.
+/// A source of hints that is not a program, and its stream.
 struct Supply {
     feed: Feed,
     hinter: HinterId,
@@ -173,7 +175,7 @@ impl Session {
         }
     }
 
-    /// Works off `source` as a stream of its own.
+    /// Adds a source of hints, with a stream of its own.
     pub(crate) fn add_source(&mut self, source: Source) {
         self.start_feed(source, false);
     }
@@ -186,7 +188,7 @@ impl Session {
         self.feeds.push(Supply { feed, hinter, stream, is_walk });
     }
 
-    /// Runs until it is told to stop, and reports.
+    /// Runs until it is stopped. Returns the report.
     pub(crate) fn run(mut self) -> Report {
         loop {
             self.done.hush();
@@ -196,8 +198,7 @@ impl Session {
             self.turn();
             self.sleep();
         }
-        // What the programs did up to their ends is in their rings, and in the backlog those that
-        // introduced themselves last.
+        // The last records of programs are in their rings. Programs that connected last are in the socket's backlog.
         let began = Instant::now();
         self.wait(Some(Duration::ZERO));
         self.take_in();
@@ -229,7 +230,7 @@ impl Session {
         self.take_disclosures();
         self.take_records();
         let ended = self.driver.ended(self.now());
-        // Not the look at all that is on its way: it does not depend on how many of them have ended.
+        // Without `ended` itself, whose time depends on the fetches in flight and not on those that have ended.
         let began = self.now();
         let count = ended.len();
         ended.into_iter().for_each(|ended| self.fetch_ended(ended));
@@ -269,7 +270,7 @@ impl Session {
         self.feeds.append(&mut feeds);
     }
 
-    /// Walks folders that were found, some at a time.
+    /// Lists folders that were found, [`WALKS_MAX`] at a time.
     fn start_walks(&mut self) {
         while self.feeds.iter().filter(|feed| feed.is_walk).count() < WALKS_MAX
             && let Some(folder) = self.walks.pop_front()
@@ -292,7 +293,7 @@ impl Session {
         self.driver.add_device(device);
     }
 
-    /// A name that waits no more.
+    /// Takes out a name that does not wait any more.
     fn take_name(&mut self, name: NameId) -> Option<(PathBuf, Certainty)> {
         let known = self.names.remove(&name);
         self.names_bytes -= known.as_ref().map_or(0, |(path, _)| bytes_of_name(path));
@@ -381,14 +382,14 @@ impl Session {
         (Outcome::Refused, None)
     }
 
-    /// Discloses everything below `folder`, after the folders that were found before it.
+    /// Queues `folder`: all files below it will be disclosed, after those of folders found before.
     fn walk(&mut self, folder: PathBuf) {
         self.names_bytes += bytes_of_name(&folder);
         self.walks.push_back(folder);
     }
 
-    /// Starts what the policy wants fetched. Where it has more to look at, that is left to the next turn, which comes at
-    /// once, so that programs and ends of fetches are heard in between.
+    /// Starts the fetches that the policy wants. If a device's search is not done, it continues in the next turn, which comes
+    /// at once: events are taken in between.
     fn start_fetches(&mut self) {
         self.policy_has_more = false;
         for device in self.driver.devices() {
@@ -420,7 +421,7 @@ impl Session {
         }
     }
 
-    /// Releases what the policy has let go of, in ranges as long as can be.
+    /// Releases evicted blocks, in ranges as long as possible.
     fn release_evicted(&mut self) {
         let mut run: Option<(FileId, u64, u64)> = None;
         while let Some(block) = self.policy.next_eviction() {
@@ -428,7 +429,7 @@ impl Session {
                 Some((file, first, end)) if file == block.file && end == block.index => {
                     Some((file, first, end + 1))
                 }
-                // What was read last goes first.
+                // The block read last is evicted first.
                 Some((file, first, end)) if file == block.file && first == block.index + 1 => {
                     Some((file, block.index, end))
                 }
@@ -441,7 +442,7 @@ impl Session {
         self.driver.release(run);
     }
 
-    /// Whether hints are being worked off, or prefetched blocks wait for their reader.
+    /// Whether hints are being worked off, or prefetched blocks wait to be read.
     fn is_active(&self) -> bool {
         !self.feeds.is_empty()
             || !self.walks.is_empty()
@@ -459,7 +460,7 @@ impl Session {
         }
     }
 
-    /// Sleeps until something comes in, or the rings or the fetches should be looked at.
+    /// Sleeps until an event comes in, or until the rings or the fetches in flight are to be polled.
     fn sleep(&mut self) {
         let arrivals = self.driver.poll_interval();
         let unannounced = (!self.done.is_empty()).then_some(POLL_UNANNOUNCED);
@@ -470,7 +471,7 @@ impl Session {
             match (at_ceiling, self.policy.pending_blocks() > 0) {
                 (true, _) => Some(POLL_AT_CEILING),
                 (false, true) => Some(POLL_UNREAD),
-                // Programs tell of what they read, and ring no bell.
+                // Programs write records of reads without waking the manager.
                 (false, false) => self.interest.then_some(POLL_UNREAD),
             }
         });
@@ -479,7 +480,7 @@ impl Session {
         self.wait([timeout, self.closes_in, asked, due].into_iter().flatten().min());
     }
 
-    /// Waits until something comes in, or for so long.
+    /// Waits until an event comes in, for `timeout` at most.
     fn wait(&mut self, timeout: Option<Duration>) {
         let watch = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut fds: Vec<PollFd> = self.connections.heard().map(watch).collect();
@@ -497,7 +498,7 @@ impl Session {
         self.first_refusal.get_or_insert(reason);
     }
 
-    /// Guesses whose lookup has not begun or not ended. The run may end before the first of them is looked up.
+    /// Guesses whose lookups have not ended, or not begun. A run may end before the first of them is looked up.
     fn unanswered_guesses(&mut self) -> u64 {
         for name in self.policy.take_dropped_names() {
             self.take_name(name); // Cancelled or passed over.
@@ -593,7 +594,7 @@ mod tests {
         }
     }
 
-    /// Nothing takes in the answer of a lookup before the report, however soon it comes.
+    /// No outcome of a lookup is taken in before the report, however soon it comes.
     #[test]
     fn a_guess_that_is_not_looked_up_by_the_end_is_no_hint() {
         let given = |certainty, begun: bool| {

@@ -1,7 +1,7 @@
-//! What comes over the control socket: introductions, hints, and what voids them.
+//! Messages of the control socket: introductions of programs, hints, cancels and ends.
 //!
-//! What the manager keeps is bounded, for each hinter and for all together. A hint for which there is no room stays in its
-//! socket, with everything behind it, so a program that hints too much blocks only itself.
+//! The bytes that the manager keeps are bounded, for each hinter and for all together. A hint without room stays in its socket,
+//! with all messages behind it: a program that hints too much blocks only itself.
 
 use foretell_policy::{Extent, HinterId, Order, ReaderId, Segment, StreamId};
 use foretell_protocol::{Hello, Message, RING_HEADER_BYTES, STREAM_EXTERNAL};
@@ -11,25 +11,24 @@ use crate::connections::Peer;
 use crate::programs::Program;
 use crate::source::{Certainty, Disclosure};
 
-/// Hints of one process that wait in the policy before its control sockets are left to themselves; a hint
-/// may have some 4,000 segments.
+/// A process's control sockets are read while fewer of its hints wait in the policy. A hint may have some 4,000 segments.
 const SOCKET_HINTS_MAX: usize = 1024;
 
-/// Streams of a connection that are not past.
+/// Streams of a connection with hints or blocks left to read.
 const STREAMS_MAX: usize = 1024;
 
-/// Bound on hints, names that wait for a lookup, streams and introductions together. Each hinter may take half of what the
-/// others leave. Beyond that, its source or socket is not read.
+/// Bound on the bytes of hints, waiting names, streams and introductions together. Each hinter may take half of the bytes that
+/// the others leave. Beyond that, its source or socket is not read.
 const KEPT_MAX_BYTES: usize = 128 << 20;
 
-/// What a stream takes without hints.
+/// Bytes of a stream without hints.
 const STREAM_BYTES: usize = 2048;
 
-/// Programs at a time. Each takes a page that is always in use, and the ring behind it as far as it is used.
+/// Programs at a time. Each takes a page that is always in use, and the used part of the ring behind it.
 const PROGRAMS_MAX: usize = 4096;
 
 impl Session {
-    /// Whether more of `hinter` may be kept.
+    /// Whether there is memory for more hints of `hinter`.
     pub(super) fn has_room(&self, hinter: HinterId) -> bool {
         let (own, all) = self.policy.hint_bytes(hinter);
         let programs = self.programs.len() * RING_HEADER_BYTES as usize;
@@ -37,14 +36,14 @@ impl Session {
         own <= KEPT_MAX_BYTES.saturating_sub(others) / 2 && others < KEPT_MAX_BYTES
     }
 
-    /// Whether there is room for hints of `hinter`. Where there is none, sockets hold them back, and with them whoever sends
-    /// them, so that hints waiting here are bounded.
+    /// Whether to read hints of `hinter`. If not, they stay in their sockets, which blocks their senders in the end: so the
+    /// hints waiting here are bounded.
     fn hears(&self, hinter: HinterId) -> bool {
         self.policy.waiting_hints_by(hinter) < SOCKET_HINTS_MAX && self.has_room(hinter)
     }
 
-    /// The stream of the next message of `peer`, if that is a hint for which there is no room. An introduction, and what makes
-    /// room, or ends it, is heard all the same.
+    /// The stream of the next message of `peer`, if that is a hint without room. Introductions, cancels and ends are always
+    /// read.
     fn held_back(&self, peer: &Peer) -> Option<u64> {
         if self.hears(peer.hinter) && self.hears(SCRIPTS) {
             return None;
@@ -91,7 +90,7 @@ impl Session {
         let watched = self.programs.iter().filter(|program| program.is_watched()).count();
         match Program::adopt(&peer.connection, hello, watched < self.watched_max) {
             Ok(program) => {
-                // A process is one program at a time; 0 stands for those whose numbers are not seen here.
+                // A process is one program at a time. 0 stands for processes without a number in this namespace.
                 let known = program.reader() != ReaderId(0);
                 let before = self
                     .programs
