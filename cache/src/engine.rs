@@ -1,26 +1,25 @@
-//! What the cache does: the policy, what is in flight, and which frame holds what.
+//! The state of the cache: the policy, the requests in flight, and the block in each frame.
 //!
-//! No I/O, no threads, no clock: calls take the time, and leave what is to be done in a [`Todo`]: requests to
-//! start and blocks to copy. The caller does that after it has given the engine up, and in any order.
+//! No I/O, no threads, no clock: each call is given the time, and adds requests to start and blocks to copy to a [`Todo`]. The
+//! caller carries these out after it has released the engine, in any order.
 //!
-//! Cases of a read's block, as in `docs/internals/cache.md`:
+//! Cases of a block that is read, as in `docs/internals/cache.md`:
 //!
-//! * **A.** It is in a frame: pinned, to be copied.
-//! * **B.** It is in flight: one more delivery. Or it is nowhere: demanded; neighbours go in one request.
-//! * **C.** The policy has no buffer for it: the request reads to where the program wants it.
-//! * **D.** Its request ends well: published, pinned for those who wait, to be copied.
-//! * **E.** It does not: who demanded it is told why; who had joined what was fetched ahead demands it.
+//! * **A.** It is in a frame: the frame is pinned and the block will be copied.
+//! * **B.** It is in flight: the read joins the request. If it is neither, it is demanded; neighbours go in one request.
+//! * **C.** The policy has no buffer for it: the request reads into the program's buffer.
+//! * **D.** Its request succeeds: the block is published, and pinned and copied for each read that waits.
+//! * **E.** Its request fails: a read that demanded it gets the error. A read that joined a prefetch demands the block.
+//! * **F.** The bytes of its file change: see [`change`].
 //!
-//! * **F.** Its file's bytes change: [`change`] has it.
+//! Invariants: a block is in one flight, in one frame, absent (F), or unknown. A frame is free, in limbo, of a request, or of a
+//! block. The policy's blocks are those in frames, absent, and in flight (except in case C).
 //!
-//! Invariants: a block is in one flight, in one frame, absent, or neither; frames are free, in limbo, of a request, or
-//! of a block; blocks of the policy are those in frames, absent, and in flight (those of case C apart).
+//! A file may have *near* blocks, in a second tier. The policy demands, values and times them as blocks of another device.
+//! Hints name the device of the file (`docs/internals/cache.md` says why).
 //!
-//! A file may have blocks that are *near* (in a second tier): to the policy they are of another device, when they are
-//! demanded, valued and timed. Hints are of the file's own (`docs/internals/cache.md` says why).
-//!
-//! Frames may be fewer than the policy has evicted for, while readers copy out of them: such a request waits
-//! ([`Engine::pump`]) until one is free.
+//! A frame of an evicted block is not free while readers copy out of it. A request without enough frames waits until they are
+//! ([`Engine::pump`]).
 
 #[cfg(test)]
 mod bounded;
@@ -58,23 +57,23 @@ pub(crate) struct Start {
     pub(crate) object: Arc<dyn Object>,
     pub(crate) offset_bytes: u64,
     pub(crate) is_demand: bool,
-    /// Memory that is the request's until it is [completed](Engine::completed).
+    /// Memory that belongs to the request until it is [completed](Engine::completed).
     pub(crate) parts: Vec<Part>,
 }
 
-/// A block to be copied to who waits for it.
+/// A block to be copied to a read that waits for it.
 pub(crate) struct Delivery {
     pub(crate) read: Arc<Read>,
     pub(crate) block: Block,
     pub(crate) pinned: Pinned,
 }
 
-/// What the caller is to do.
+/// Work for the caller.
 #[derive(Default)]
 pub(crate) struct Todo {
     pub(crate) start: Vec<Start>,
     pub(crate) copy: Vec<Delivery>,
-    /// Reads of which one block is settled and is not to be copied.
+    /// Reads with one block each that is settled without a copy.
     pub(crate) settled: Vec<Arc<Read>>,
 }
 
@@ -84,16 +83,16 @@ impl Todo {
     }
 }
 
-/// What the engine counts, beside the policy.
+/// The engine's own counts, beside the policy's.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EngineCounts {
-    /// Blocks that were in a frame when they were asked for.
+    /// A: blocks that were in a frame when they were read.
     pub(crate) hits: u64,
-    /// Blocks on their way.
+    /// B: blocks that were in flight when they were read.
     pub(crate) joined: u64,
-    /// Blocks fetched since somebody asked.
+    /// B: blocks that were fetched on demand.
     pub(crate) demanded: u64,
-    /// C.
+    /// C: blocks that were read without a buffer.
     pub(crate) passed_by: u64,
     pub(crate) requests: u64,
     pub(crate) requests_ahead: u64,
@@ -103,9 +102,9 @@ pub(crate) struct EngineCounts {
 
 struct File {
     source: Source,
-    /// The source's size, for who reads without the engine.
+    /// The source's size, for handles that read it without the engine.
     size_bytes: Arc<AtomicU64>,
-    /// Handles and hints that hold it.
+    /// Number of handles and hints that hold the file.
     holders: usize,
 }
 
@@ -113,11 +112,11 @@ struct Device {
     limit: Limit,
     speed: Speed,
     credit: Credit,
-    /// The device that its near blocks are of.
+    /// The device of its near blocks.
     near: Option<usize>,
 }
 
-/// Where a file's blocks come from.
+/// Where the blocks of a file come from.
 #[derive(Clone)]
 struct Source {
     device: usize,
@@ -127,40 +126,41 @@ struct Source {
 
 /// A request that has not ended.
 struct Pending {
-    /// The policy's fetches that it does, in order, with their blocks; none in case C, and of absent blocks (F).
+    /// The policy's fetches that it serves, in order, each with its number of blocks. None in case C, and for absent blocks
+    /// (F).
     fetches: Vec<(FetchId, u64)>,
     first: Block,
     blocks: u64,
     source: Source,
-    /// The one that it was asked of: its file's, or that of near blocks.
+    /// The device that the policy named: the file's, or that of its near blocks.
     device: usize,
-    /// The one that it is taken to be of, since all of its blocks are; none if they are of both.
+    /// The device that all of its blocks belong to when it starts; none if they belong to both.
     served_by: Option<usize>,
     is_demand: bool,
-    /// None while it waits for them.
+    /// Empty while it waits for frames.
     frames: Vec<Frame>,
-    /// C: it has no frames, and needs none.
+    /// C: it needs no frames.
     passes_by: bool,
     began: Nanos,
-    /// Its bytes, and what was under way on its device when it began, these included.
+    /// Its bytes, and the bytes in flight at its device when it began, these included.
     bytes: u64,
     under_way_bytes: u64,
     deliveries: Vec<(Arc<Read>, Block)>,
 }
 
-/// A block that is to be fetched since somebody asked.
+/// A block to be fetched on demand.
 struct Wanted {
     block: Block,
     by: By,
     device: usize,
 }
 
-/// What it is to be fetched by.
+/// How a block is fetched on demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
-    /// A fetch of the policy's.
+    /// By a fetch of the policy.
     Fetch(FetchId),
-    /// F: it was absent, and the policy has a buffer for it already.
+    /// F: it was absent, so the policy has a buffer for it.
     Refetch,
     /// C: there is no buffer.
     NoBuffer,
@@ -170,7 +170,7 @@ enum By {
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     request: RequestId,
-    /// F.
+    /// F: its bytes may be old.
     is_outdated: bool,
 }
 
@@ -185,7 +185,7 @@ pub(crate) struct Engine {
     requests: HashMap<RequestId, Pending, Mix>,
     next_request: u64,
     flights: HashMap<Block, Flight, Mix>,
-    /// F: blocks that the policy takes to be in memory, and that have no frame.
+    /// F: blocks without a frame that are in memory according to the policy.
     absent: HashSet<Block, Mix>,
     free: FreeFrames,
     limbo: Vec<Frame>,
@@ -195,7 +195,7 @@ pub(crate) struct Engine {
     counts: EngineCounts,
 }
 
-/// Bytes of a request ahead, at most.
+/// Bytes that one prefetch may read.
 const CLUSTER_BYTES: u64 = 1 << 20;
 
 impl Engine {
@@ -222,7 +222,7 @@ impl Engine {
         }
     }
 
-    /// A device that may have so many requests ahead; and so many more for what is near, if anything is.
+    /// Adds a device with `depth` prefetches at a time. `near` is the depth of its near blocks, if it has any.
     pub(crate) fn add_device(&mut self, depth: usize, near: Option<usize>) -> usize {
         let near = near.map(|depth| self.add_device(depth, None));
         let (speed, credit) = (Speed::default(), Credit::default());
@@ -230,14 +230,14 @@ impl Engine {
         self.devices.len() - 1
     }
 
-    /// The device that a block is of now.
+    /// The device that a block belongs to now.
     fn device_of(&self, source: &Source, index: u64) -> usize {
         let near = self.devices[source.device].near;
         let is_near = |_: &usize| source.object.is_near(index * self.block_bytes as u64);
         near.filter(is_near).unwrap_or(source.device)
     }
 
-    /// A version of a file, held once.
+    /// Adds a version of a file. The caller has the first hold.
     pub(crate) fn add_file(
         &mut self,
         device: usize,
@@ -250,12 +250,12 @@ impl Engine {
         id
     }
 
-    /// Holds a file that is known.
+    /// Holds a file once more. Returns whether it is known.
     pub(crate) fn hold(&mut self, file: FileId) -> bool {
         self.files.get_mut(&file).map(|known| known.holders += 1).is_some()
     }
 
-    /// A version of a file that was known before, and whose blocks may still be there.
+    /// Adds a version of a file that was known before. Blocks of it may still be in memory.
     pub(crate) fn reopen_file(
         &mut self,
         id: FileId,
@@ -268,12 +268,12 @@ impl Engine {
         self.files.insert(id, File { source, size_bytes, holders: 1 });
     }
 
-    /// The size of a file that is held, as it is from time to time.
+    /// The size of a file that is held. It follows changes of the file.
     pub(crate) fn size_of(&self, file: FileId) -> Arc<AtomicU64> {
         Arc::clone(&self.files[&file].size_bytes)
     }
 
-    /// Ends a hold. The last one to do so gets what reads the file. Its blocks stay until others are worth more.
+    /// Ends a hold. After the last one, returns the file's object. Its blocks stay until they are evicted.
     pub(crate) fn release(&mut self, file: FileId) -> Option<Arc<dyn Object>> {
         let known = self.files.get_mut(&file)?;
         known.holders -= 1;
@@ -292,30 +292,30 @@ impl Engine {
         self.policy.held_blocks()
     }
 
-    /// A stream for what a program discloses. All streams of a reader have one record: who discloses what it does not
-    /// read gets nothing by a new one.
+    /// Opens a stream for hints of a program. All streams of a reader count on one record: a reader that does not read what it
+    /// disclosed gains nothing by a new stream.
     pub(crate) fn open_stream(&mut self, now: Nanos, reader: ReaderId) -> StreamId {
         self.policy.open_stream(now, HinterId(reader.0), Some(reader))
     }
 
-    /// A stream for what the cache itself expects of a reader, which speaks neither for the reader nor against it.
+    /// Opens a stream for reads that the cache itself expects of a reader. It does not count on the reader's record.
     pub(crate) fn open_guess(&mut self, now: Nanos, reader: ReaderId) -> StreamId {
         self.policy.open_stream(now, HinterId::DRIVER, Some(reader))
     }
 
-    /// Files that hints were about, and none is any more.
+    /// Files whose last hint has gone.
     pub(crate) fn unwanted_files(&mut self) -> Vec<FileId> {
         let mut files = self.policy.take_released_files();
         files.retain(|&file| !self.policy.wants(file));
         files
     }
 
-    /// Bytes that the hints of a reader's streams take, and those of all.
+    /// Bytes of the hints of a reader's streams, and of all hints.
     pub(crate) fn hint_bytes(&self, reader: ReaderId) -> (usize, usize) {
         self.policy.hint_bytes(HinterId(reader.0))
     }
 
-    /// What may be disclosed for who reads `file`, which is held, on.
+    /// How far the cache may read ahead for a reader that reads `file` in order. The file is held.
     pub(crate) fn guess(&mut self, file: FileId) -> Guess<'_> {
         let device = &mut self.devices[self.files[&file].source.device];
         Guess { window_bytes: device.speed.window_bytes(), credit: &mut device.credit }
@@ -332,7 +332,7 @@ impl Engine {
         let Some(known) = self.files.get(&file) else { return };
         let source = &known.source;
         let target = Target::File { file, size_bytes: source.size_bytes };
-        // Near and far alike: a stream's blocks are fetched in its order, whichever place they come from.
+        // Also for near blocks: a stream's blocks are fetched in its order, wherever they are.
         let device = DeviceId(source.device as u64);
         self.policy.hint(now, stream, Hint { target, device, extent, order, repeats: 1 });
         self.pump(now, todo);
@@ -353,7 +353,7 @@ impl Engine {
         self.policy.reason(block)
     }
 
-    /// Reads of blocks that were in frames.
+    /// Takes in reads of blocks in frames, which were made without the engine.
     pub(crate) fn recorded(&mut self, now: Nanos, records: &[Record], todo: &mut Todo) {
         let blocks_of = |record: &Record| {
             let Record { reader, first, blocks } = *record;
@@ -378,7 +378,7 @@ impl Engine {
         }
     }
 
-    /// The blocks from `first` on that `read` wants: those that are left when it found no frame by itself.
+    /// Reads the blocks of `read` from `first` on: the first of them was not found in a frame without the engine.
     pub(crate) fn read(&mut self, now: Nanos, read: &Arc<Read>, first: u64, todo: &mut Todo) {
         let Some(file) = self.files.get(&read.file) else {
             unreachable!("a file that is read is held");
@@ -386,7 +386,7 @@ impl Engine {
         let source = file.source.clone();
         let end_bytes = read.offset_bytes + read.length as u64;
         if end_bytes > source.size_bytes {
-            // It has become shorter since the read began.
+            // The file was cut since the read began.
             return read.failed(Block { file: read.file, index: first }, BackendError::Changed);
         }
         let end = end_bytes.div_ceil(self.block_bytes as u64);
@@ -417,7 +417,7 @@ impl Engine {
         self.pump(now, todo);
     }
 
-    /// The request that will bring a block to who asks now.
+    /// The request in flight that a read of a block may join.
     fn joinable(&self, block: Block) -> Option<RequestId> {
         self.flights.get(&block).filter(|flight| !flight.is_outdated).map(|flight| flight.request)
     }
@@ -427,13 +427,13 @@ impl Engine {
         if self.absent.contains(&block) {
             return Wanted { block, by: By::Refetch, device };
         }
-        // Of an outdated block the policy takes the fetch to be under way, and has no other.
+        // The fetch of an outdated block is in flight to the policy, which then has no other one.
         let fetch = self.policy.demand(now, DeviceId(device as u64), block);
         self.let_go();
         Wanted { block, by: fetch.map_or(By::NoBuffer, |fetch| By::Fetch(fetch.id)), device }
     }
 
-    /// Neighbours among `wanted`, which ascend, in one request each.
+    /// Makes one request for each run of neighbours among `wanted`, which ascend.
     fn request_wanted(
         &mut self,
         now: Nanos,
@@ -448,7 +448,7 @@ impl Engine {
                 && std::mem::discriminant(&one.by) == std::mem::discriminant(&next.by)
                 && one.device == next.device
         };
-        // Refetches first: their frames are there now.
+        // Refetches first, since their frames are free now.
         let (first, then): (Vec<&[Wanted]>, Vec<&[Wanted]>) =
             wanted.chunk_by(goes_on).partition(|run| run[0].by == By::Refetch);
         for run in first.into_iter().chain(then) {
@@ -480,13 +480,13 @@ impl Engine {
         }
     }
 
-    /// B. One more who waits for a block.
+    /// B: one more read waits for a block.
     fn join(&mut self, request: RequestId, read: &Arc<Read>, block: Block) {
         let pending = self.requests.get_mut(&request).expect("a flight is of a request");
         pending.deliveries.push((Arc::clone(read), block));
         read.owe();
         if !pending.is_demand && pending.frames.is_empty() {
-            // It has not started: ahead of all that nobody waits for.
+            // It has not started: it goes before all prefetches without a read.
             self.starved.retain(|&other| other != request);
             self.starved.push_front(request);
         }
@@ -516,7 +516,7 @@ impl Engine {
         }
     }
 
-    /// Starts a request, if there are frames for it.
+    /// Starts a request. Returns false if there are not enough frames.
     fn start(&mut self, now: Nanos, id: RequestId, todo: &mut Todo) -> bool {
         let served_by = self.served_by(&self.requests[&id]);
         let count = self.requests[&id].blocks as usize;
@@ -539,12 +539,12 @@ impl Engine {
             (start, end) = read.within(start, end);
             vec![read.part(start, end)]
         } else {
-            // Frames that lie one after the other are one part.
+            // Adjacent frames are one part.
             let mut left = (end - start) as usize;
             let runs = pending.frames.chunk_by(|one, next| one + 1 == *next).map(|run| {
                 let length = left.min(run.len() * self.block_bytes);
                 left -= length;
-                // Who takes the file to be longer than it is by now reads nothing of others.
+                // A reader that does not know the new end of a shorter file sees no bytes of other blocks.
                 run.iter().enumerate().for_each(|(at, &frame)| {
                     let rest = length.saturating_sub(at * self.block_bytes);
                     self.slab.clear_from(frame, rest.min(self.block_bytes));
@@ -560,7 +560,7 @@ impl Engine {
         true
     }
 
-    /// Frames that nobody copies out of any longer are free.
+    /// Frees the frames in limbo that no reader copies out of any longer.
     fn take_from_limbo(&mut self) {
         self.limbo.retain(|&frame| {
             let is_free = self.slab.is_free(frame);
@@ -571,7 +571,7 @@ impl Engine {
         });
     }
 
-    /// A frame is no block's any longer.
+    /// Takes back the frame of a block that has left it.
     fn put(&mut self, frame: Frame) {
         match self.slab.is_free(frame) {
             true => self.free.put(frame),
@@ -579,6 +579,7 @@ impl Engine {
         }
     }
 
+    /// The device that all blocks of a request belong to now, if it is one.
     fn served_by(&self, pending: &Pending) -> Option<usize> {
         let source = &pending.source;
         let Some(near) = self.devices[source.device].near else { return Some(source.device) };
@@ -592,8 +593,8 @@ impl Engine {
         }
     }
 
-    /// Starts requests that wait for frames, and what the policy wants fetched. If the policy [has more](Self::has_more) to
-    /// look at, that is left to the next call.
+    /// Starts the fetches that the policy wants, and requests that wait for frames. One call makes one bounded search for each
+    /// device. If it [leaves something](Self::has_more), call it again.
     pub(crate) fn pump(&mut self, now: Nanos, todo: &mut Todo) {
         self.let_go();
         self.has_more = false;
@@ -615,7 +616,7 @@ impl Engine {
         self.feed_starved(now, todo);
     }
 
-    /// Whether the last [`pump`](Self::pump) left something to be looked at: it is to be called again without an event.
+    /// Whether the last [`pump`](Self::pump) left a search unfinished, so that it must be called again without an event.
     pub(crate) fn has_more(&self) -> bool {
         self.has_more
     }
@@ -628,7 +629,7 @@ impl Engine {
         let end = (first_block + blocks - 1) * self.block_bytes as u64;
         let known = self.files.get(&file).filter(|known| end < known.source.size_bytes);
         let Some(known) = known else {
-            // Nobody holds it any more, or it has become shorter.
+            // No handle or hint holds it any more, or it was cut.
             self.policy.completed(now, fetch.id, Outcome::Refused);
             return self.let_go();
         };
@@ -650,8 +651,8 @@ impl Engine {
         self.begin(now, pending, todo);
     }
 
-    /// Whoever unpins a frame calls from now on until none is waited for: set before the frames are looked
-    /// at, so that none that becomes free is overlooked.
+    /// Starts requests that wait for frames. While some wait, readers report unpinned frames. That is switched on before the
+    /// frames are checked, so that no free frame is missed.
     fn feed_starved(&mut self, now: Nanos, todo: &mut Todo) {
         if self.starved.is_empty() {
             return;
@@ -666,7 +667,7 @@ impl Engine {
         self.slab.starve(false);
     }
 
-    /// Takes the frames of what the policy has evicted.
+    /// Takes back the frames of evicted blocks.
     fn let_go(&mut self) {
         while let Some(block) = self.policy.next_eviction() {
             if let Some(frame) = self.slab.evict(block) {
@@ -699,7 +700,7 @@ impl Engine {
             speed.took(pending.bytes, pending.under_way_bytes, took);
         }
         let is_busy = matches!(result, Err(BackendError::Busy(_)));
-        // What is near is never busy.
+        // Only the store reports that it is busy, never the tier of near blocks.
         let heard_of = if is_busy { Some(pending.source.device) } else { pending.served_by };
         if let Some(device) = heard_of.filter(|_| result.is_ok() || is_busy) {
             self.devices[device].limit.heard(is_busy);
@@ -712,7 +713,7 @@ impl Engine {
         self.pump(now, todo);
     }
 
-    /// D.
+    /// D: publishes and delivers the blocks of a request.
     fn arrived(&mut self, now: Nanos, pending: &mut Pending, fates: &[Fate], todo: &mut Todo) {
         self.counts.fetched_bytes += pending.blocks * self.block_bytes as u64;
         let (first, frames) = (pending.first, std::mem::take(&mut pending.frames));
@@ -738,7 +739,7 @@ impl Engine {
             if pending.passes_by {
                 todo.settled.push(read);
             } else {
-                // It is of this request until it is put back, whether it was published or not.
+                // The frame belongs to this request until it is put back, published or not.
                 let pinned = self.slab.pin_known(frames[(block.index - first.index) as usize]);
                 todo.copy.push(Delivery { read, block, pinned });
             }
@@ -757,7 +758,7 @@ impl Engine {
             self.let_go();
         }
         if self.devices[pending.source.device].near.is_some() && !pending.passes_by {
-            // What came from afar may be near from now on, or the other way round.
+            // The request may have moved its blocks into the near tier, or found them gone from it.
             for index in first.index..first.index + pending.blocks {
                 let device = self.device_of(&pending.source, index);
                 self.policy.moved(Block { index, ..first }, DeviceId(device as u64));
@@ -765,7 +766,7 @@ impl Engine {
         }
     }
 
-    /// E.
+    /// E: frees the frames of a request, and tells or demands for its reads.
     fn failed(
         &mut self,
         now: Nanos,
@@ -777,7 +778,7 @@ impl Engine {
         self.counts.failed += 1;
         pending.frames.iter().for_each(|&frame| self.free.put(frame));
         if pending.fetches.is_empty() {
-            // F: the policy has the blocks on.
+            // F: the policy keeps their buffers.
             for (index, _) in
                 (pending.first.index..).zip(fates).filter(|(_, fate)| **fate != Fate::LetGo)
             {
@@ -795,7 +796,7 @@ impl Engine {
                 todo.settled.push(read);
                 continue;
             }
-            // What was fetched ahead for nobody in particular: now somebody asks.
+            // A read had joined a prefetch: it demands the block.
             let source = self.files.get(&block.file).map_or(&pending.source, |file| &file.source);
             let source = source.clone();
             if read.offset_bytes + read.length as u64 > source.size_bytes {
@@ -807,17 +808,17 @@ impl Engine {
                 read.owe();
                 self.request_wanted(now, &source, &mut wanted, &read, todo);
             }
-            todo.settled.push(read); // It was owed before, and is owed anew.
+            todo.settled.push(read); // The old debt; the new one counts by itself.
         }
     }
 
-    /// That nothing is under way.
+    /// Whether no request is in flight or waits.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         self.requests.is_empty() && self.starved.is_empty() && self.flights.is_empty()
     }
 
-    /// The invariants.
+    /// Checks the invariants.
     #[cfg(test)]
     pub(crate) fn check(&self) {
         let flying: usize = self.requests.values().map(|pending| pending.frames.len()).sum();

@@ -1,16 +1,16 @@
 //! Files whose bytes change while they are open: case F of the [engine](super).
 //!
-//! The policy is told nothing: to it a block that has changed is in memory, or on its way, as before.
+//! The policy is not told: to the policy a block that has changed stays in memory or in flight.
 //!
-//! * A block in a frame loses it, and is *absent*: who reads it next has it fetched into a new frame (a *refetch*), for which the
-//!   policy has a buffer. If there is no frame at once (others copy out of those that are to be free), it is read past the cache, so that
-//!   nothing waits for a frame that the policy has not made free.
-//! * A block in flight is *outdated*, if its request has begun: the bytes may be old. They go to who waits for them already,
-//!   since those began to read before the change was over, and to nobody else: they are not published. Who comes meanwhile reads past the
-//!   cache. When it has arrived the block is absent.
+//! * A block in a frame loses the frame and becomes *absent*. The next read fetches it into a new frame (a *refetch*); the
+//!   policy still has a buffer for it. If no frame is free at once, since readers copy out of evicted blocks, the block is
+//!   read past the cache. So no read waits for a frame that the policy has not evicted for.
+//! * A block in flight is *outdated* if its request has started: the bytes may be old. They go to reads that wait already,
+//!   which began before the change was over. They are not published. Later reads go past the cache. When the request ends,
+//!   the block is absent.
 //! * A request that waits for frames has read nothing yet. It is cut to the new size, or fails if it reaches beyond.
 //!
-//! What the policy lets go of is absent no longer; a refetch of it goes to who waits for it, and is not published.
+//! An evicted block is not absent any more. A refetch of it goes to reads that wait, and is not published.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,18 +21,18 @@ use foretell_policy::{Block, FileId, Nanos};
 use super::{By, Engine, Flight, Pending, RequestId, Todo, Wanted};
 use crate::backend::BackendError;
 
-/// What becomes of a block that has arrived, or has not.
+/// What to do with a block whose request has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Publish,
     /// It has changed since its request began.
     Outdated,
-    /// The policy has let go of it meanwhile.
+    /// The policy has evicted it meanwhile.
     LetGo,
 }
 
 impl Engine {
-    /// F. Bytes of `file` are others than they were, or its size is. What is read from now on is fetched from now on.
+    /// F: bytes of `file`, or its size, have changed. Reads that begin from now on see the new bytes.
     pub(crate) fn changed(
         &mut self,
         now: Nanos,
@@ -43,7 +43,7 @@ impl Engine {
         let Some(known) = self.files.get_mut(&file) else { return };
         let before = std::mem::replace(&mut known.source.size_bytes, size_bytes);
         let size = Arc::clone(&known.size_bytes);
-        // Nobody sees the new end before what was the last block has gone, nor the old one after it.
+        // No reader sees the new end before the old last block has gone, nor the old end after that.
         size.fetch_min(size_bytes, Ordering::SeqCst);
         let (mut from, mut to) = (bytes.start, bytes.end);
         if before != size_bytes {
@@ -63,7 +63,7 @@ impl Engine {
         }
         let requests = &self.requests;
         let outdate = |flight: &mut Flight| {
-            // Others read when they are started, which is after the change.
+            // Requests without frames start after the change.
             flight.is_outdated |= !requests[&flight.request].frames.is_empty();
         };
         if range.end - range.start <= self.flights.len() as u64 {
@@ -81,7 +81,7 @@ impl Engine {
         self.pump(now, todo);
     }
 
-    /// The blocks of a range that have frames.
+    /// The blocks of a range that are in frames.
     fn framed(&self, file: FileId, range: &Range<u64>) -> Vec<u64> {
         if range.end - range.start <= u64::from(self.slab.frames()) {
             let holds = |&index: &u64| self.slab.holds(Block { file, index });
@@ -92,7 +92,7 @@ impl Engine {
         framed
     }
 
-    /// What waits for frames reads up to the new end. What lies behind that cannot be had, and who wants it fails.
+    /// Requests that wait for frames read up to the new end. Those that reach beyond it fail, as do their reads.
     fn resize_starved(&mut self, now: Nanos, file: FileId, size_bytes: u64, todo: &mut Todo) {
         let mut beyond = Vec::new();
         for &id in &self.starved {
@@ -108,7 +108,7 @@ impl Engine {
             }
             for (read, block) in &pending.deliveries {
                 if read.offset_bytes + read.length as u64 > size_bytes {
-                    read.failed(*block, BackendError::Changed); // It is told so when it is done.
+                    read.failed(*block, BackendError::Changed); // It returns the error when it is done.
                 }
             }
         }
@@ -118,8 +118,8 @@ impl Engine {
         }
     }
 
-    /// F. Absent blocks that are not any longer, since a later one took the buffer, and those for which there is no frame at
-    /// once, are read past the cache.
+    /// F: refetches go past the cache if no frame is free at once, or if the block was evicted by a later block of the same
+    /// read.
     pub(super) fn settle_refetches(&mut self, wanted: &mut [Wanted]) {
         let refetches = wanted.iter_mut().filter(|wanted| wanted.by == By::Refetch);
         let mut refetches: Vec<&mut Wanted> = refetches.collect();
@@ -136,7 +136,7 @@ impl Engine {
         }
     }
 
-    /// The blocks of a request, in order, are not in flight any longer.
+    /// Ends the flights of a request's blocks, in order. Returns what to do with each.
     pub(super) fn land(&mut self, id: RequestId, pending: &Pending) -> Vec<Fate> {
         if pending.passes_by {
             return Vec::new();

@@ -1,10 +1,10 @@
-//! The engine under a simulated store: slow, failing, changing, forgetting to answer for a while, with a near part that
-//! changes; frames that readers keep pinned; hints right, wrong and cancelled. One seed gives the whole of a run.
+//! The engine with a simulated store. The store is slow, fails, answers late, and moves blocks into and out of the near tier.
+//! Readers keep frames pinned. Hints are right, wrong and cancelled. A run follows from its seed.
 //!
-//! Files change: each block has a number that says how often it was written, and a request may bring what was there when it began.
+//! Files change: each block has a count of writes, and a request may bring the bytes from when it began.
 //!
-//! Safety, after each step: bytes of a block are those that were there at some moment of the read, all of one; the invariants hold.
-//! Then faults stop, and everything must end: no request, no waiting read, no frame missing.
+//! Safety, after each step: the bytes of a block are all from one moment during the read, and the invariants hold.
+//! Liveness: then faults stop, and everything must end, with no request, no waiting read and no frame missing.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::backend::Request;
 
 const BLOCK: usize = 4096;
 
-/// Bytes of a block of a file that was written so often, by their words. None are zero.
+/// The word at `at` of a block that was written so often. No byte is zero.
 fn word(file: FileId, index: u64, writes: u64, at: u64) -> u64 {
     (0xa5 << 56) ^ (file.0 << 48) ^ (index << 40) ^ (writes << 16) ^ at
 }
@@ -31,7 +31,7 @@ fn blocks(range: Range<u64>) -> Range<u64> {
     range.start / BLOCK as u64..range.end.div_ceil(BLOCK as u64)
 }
 
-/// What is near changes all the time.
+/// Blocks become near and far all the time.
 #[derive(Default)]
 struct Stub(std::sync::atomic::AtomicU64);
 
@@ -46,14 +46,14 @@ impl Object for Stub {
     }
 }
 
-/// A request that the store has.
+/// A request that the store has not answered yet.
 struct Held {
     id: RequestId,
     file: FileId,
     offset_bytes: u64,
     parts: Vec<Part>,
     answers_at: u64,
-    /// How often its blocks had been written when it began, and the size of the file.
+    /// The counts of writes of its blocks when it began, and the size of the file.
     writes: Vec<u64>,
     size: u64,
 }
@@ -63,20 +63,20 @@ struct Waiting {
     bytes: Box<[u64]>,
     first: u64,
     file: FileId,
-    /// How often its blocks had been written when it began.
+    /// The counts of writes of its blocks when it began.
     writes: Vec<u64>,
 }
 
 #[derive(Clone, Debug)]
 struct Faults {
-    /// Of 256 requests, those that fail, and those that say that the device is busy.
+    /// Of 256 requests, the number that fail, and the number that find the device busy.
     fails: u8,
     busy: u8,
     /// Steps until an answer, at most.
     slow: u64,
-    /// Of 256 copies, those that are put off.
+    /// Of 256 copies, the number that are delayed.
     lingers: u8,
-    /// Of 256 steps, those in which a file changes.
+    /// Of 256 steps, the number in which a file changes.
     changes: u8,
 }
 
@@ -148,14 +148,14 @@ impl World {
         self.files.iter().find(|known| known.0 == file).expect("it is one of them").1
     }
 
-    /// Writes over a part of a file, which may grow by it, or cuts it off.
+    /// Overwrites a part of a file, which may grow, or cuts the file.
     fn change(&mut self, number: usize, at: u64, length: u64, is_cut: bool) {
         let (file, before) = self.files[number];
         let (range, size) = match is_cut {
             true => (at..at, at),
             false => (at..at + length, before.max(at + length)),
         };
-        // All that is not as it was: also what a hole has come between, and what was cut off.
+        // All changed bytes, including holes and the part cut off.
         let touched = range.start.min(before)..range.end.max(before.max(size));
         let touched = if size == before { range.clone() } else { touched };
         for index in blocks(touched) {
@@ -192,7 +192,7 @@ impl World {
             return;
         }
         let mut bytes = vec![u64::MAX; (length as usize).div_ceil(8) + 2].into_boxed_slice();
-        // Aligned as the words of the file are, so that they can be compared.
+        // Aligned like the words of the file, so that they can be compared.
         let place = bytes.as_mut_ptr().cast::<u8>().wrapping_add((at % 8) as usize);
         // SAFETY: the words live in `waiting` until the read has ended, and are not looked at before.
         let read = Arc::new(unsafe {
@@ -224,7 +224,7 @@ impl World {
         } else {
             let length: usize = held.parts.iter().map(|part| part.length).sum();
             let end = held.offset_bytes + length as u64;
-            // What was there when it began, or what is there now.
+            // The bytes from when it began, or the bytes of now.
             let is_old = draw & 1 == 0;
             let now = self.writes(held.file, held.offset_bytes..end);
             let writes = if is_old { &held.writes } else { &now };
@@ -235,7 +235,7 @@ impl World {
                     let here = at + within as u64;
                     let written = writes
                         [(here / BLOCK as u64 - blocks(held.offset_bytes..end).start) as usize];
-                    // SAFETY: the part is this request's.
+                    // SAFETY: the part belongs to this request.
                     unsafe { part.start.add(within).write(byte(held.file, here, written)) }
                 }
                 at += part.length as u64;
@@ -247,7 +247,7 @@ impl World {
         self.take_in(todo);
     }
 
-    /// Time goes on until the store has answered whatever it was asked.
+    /// Lets time pass until the store has answered all requests.
     fn answer_all(&mut self) {
         while !self.held.is_empty() {
             self.step += 1;
@@ -375,7 +375,7 @@ impl World {
         let mut todo = Todo::default();
         self.engine.pump(self.now(), &mut todo);
         let free = self.engine.free.count() + self.engine.limbo.len();
-        // The policy has those that are absent, which have no frame.
+        // Absent blocks have a buffer of the policy and no frame.
         let framed = self.engine.policy.held_blocks() - self.engine.absent.len() as u64;
         assert_eq!(free as u64 + framed, u64::from(self.slab.frames()));
         assert!(self.engine.limbo.iter().all(|&frame| self.slab.is_free(frame)));
@@ -507,7 +507,7 @@ fn what_was_in_a_frame_when_it_changed_is_fetched_again() {
     fetch(&mut world);
     assert_eq!(held(&world), [0, 1, 2]);
     assert_eq!(world.engine.counts.demanded, 4);
-    // Cut within the second, then longer again: the second and the third are others.
+    // Cut within the second block, then longer again: the second and the third have changed.
     world.change(4, BLOCK as u64 + 5, 0, true);
     assert_eq!(held(&world), [0]);
     world.change(4, 3 * BLOCK as u64, 1, false);
@@ -551,7 +551,7 @@ fn a_read_across_a_new_end_fails() {
 fn what_a_reader_leaves_unread_counts_against_its_next_stream_until_it_has_read_more() {
     const RANGES: u64 = 2000;
     let mut world = World::new(16_384, 1, NONE);
-    // Each of its own device, of which nothing is known.
+    // Each on a device of its own, without known costs.
     let mut new_file = || {
         let device = world.engine.add_device(16, None);
         let size = RANGES * BLOCK as u64;
@@ -560,7 +560,7 @@ fn what_a_reader_leaves_unread_counts_against_its_next_stream_until_it_has_read_
         file
     };
     let files = [new_file(), new_file(), new_file(), new_file()];
-    // What is fetched ahead of the first read; so many are read then, and the stream is left.
+    // Prefetches before the first read; then so many blocks are read, and the stream is left.
     let mut ahead = |file: (FileId, u64), reader: u64, reads: u64| {
         let stream = world.engine.open_stream(world.now(), ReaderId(reader));
         let at = |block| block * BLOCK as u64;
