@@ -1,7 +1,7 @@
-//! The machine's own books: which blocks are in memory or on their way.
+//! The machine's own books: the blocks in memory and in flight.
 //!
-//! Kept from what the policy has ordered, and compared with what it says. Whoever disagrees with
-//! the books is wrong, and the run ends with a panic that names block and claim.
+//! They follow from the fetches and evictions that the policy ordered, and are compared with the policy's answers. A
+//! contradiction ends the run with a panic that names the block and the two claims.
 
 use std::collections::HashMap;
 
@@ -11,32 +11,32 @@ use foretell_policy::{Access, Block, FileId};
 use super::server::Run;
 use super::slab::Key;
 
-/// What is in a buffer.
+/// The state of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Held {
-    /// In memory; whether it was prefetched and not read since.
+    /// In memory. `unread`: it was prefetched and not read since.
     Resident { unread: bool },
-    /// On its way, and by which job.
+    /// In flight, by this job.
     InFlight(Key),
 }
 
-/// Neighbours in a file that are entered together, one bit for each: who reads in sequence finds the next ones in the
-/// same place, and what comes together is entered at once.
+/// Neighbours in a file that share an entry, one bit for each. Sequential reads find the next blocks in the same entry, and
+/// clusters are entered at once.
 const GROUP_BLOCKS: u64 = u16::BITS as u64;
 
 /// A file, and the number of a group in it.
 type GroupId = (FileId, u64);
 
-/// What is held of a group.
+/// The buffers of a group, as bits.
 #[derive(Debug, Default)]
 struct Group {
-    /// In memory, and of these, prefetched and not read since.
+    /// Blocks in memory, and those of them that were prefetched and not read since.
     resident: u16,
     unread: u16,
-    /// On their way by this job. Mostly there is no other.
+    /// Blocks in flight by this job. Mostly there is no other job.
     coming: u16,
     job: Key,
-    /// On their way by others, each with some.
+    /// Blocks in flight by other jobs.
     coming_too: Vec<(u16, Key)>,
 }
 
@@ -45,7 +45,7 @@ impl Group {
         self.resident | self.coming == 0 && self.coming_too.is_empty()
     }
 
-    /// What is on its way by which job.
+    /// The blocks in flight, by job.
     fn jobs(&self) -> impl Iterator<Item = (u16, Key)> {
         let first = (self.coming != 0).then_some((self.coming, self.job));
         first.into_iter().chain(self.coming_too.iter().copied())
@@ -58,7 +58,7 @@ impl Group {
         self.jobs().find(|(blocks, _)| blocks & bit != 0).map(|(_, job)| Held::InFlight(job))
     }
 
-    /// These blocks, of which nothing is held, are on their way.
+    /// These blocks, which have no buffers yet, are in flight.
     fn begin(&mut self, blocks: u16, job: Key) {
         if self.coming == 0 {
             (self.coming, self.job) = (blocks, job);
@@ -67,7 +67,7 @@ impl Group {
         }
     }
 
-    /// These blocks are on their way no more; those that were not.
+    /// These blocks are not in flight any more. Returns those that were not before.
     fn end(&mut self, blocks: u16) -> u16 {
         let mut left = blocks & !self.coming;
         self.coming &= !blocks;
@@ -86,22 +86,22 @@ impl Group {
 #[derive(Debug)]
 pub(super) struct Account {
     capacity_blocks: u64,
-    /// Those of which something is held.
+    /// Groups with at least one buffer.
     groups: HashMap<GroupId, Group, Mix>,
-    /// Blocks held, and of these, on their way.
+    /// Buffers in use, and those of them in flight.
     held: u64,
     in_flight: u64,
 }
 
-/// Where `block` is entered.
+/// The group and the bit of `block`.
 fn place(block: Block) -> (GroupId, u16) {
     ((block.file, block.index / GROUP_BLOCKS), 1 << (block.index % GROUP_BLOCKS))
 }
 
-/// Where the blocks of a run are entered.
+/// The groups and the bits of a run.
 fn places(run: Run) -> impl Iterator<Item = (GroupId, u16)> {
     let Run { first: Block { file, index: first }, blocks } = run;
-    // Of no block there is none; the last block may be the last of all.
+    // An empty run has no groups. The last block may have the greatest index.
     let last = blocks.checked_sub(1).map(|more| first + more);
     let groups = last.map(|last| first / GROUP_BLOCKS..=last / GROUP_BLOCKS);
     groups.into_iter().flatten().map(move |group| {
@@ -112,7 +112,7 @@ fn places(run: Run) -> impl Iterator<Item = (GroupId, u16)> {
     })
 }
 
-/// The first of `blocks`, which are some of the group.
+/// The first of `blocks`, which are bits of the group.
 fn first_of((file, group): GroupId, blocks: u16) -> Block {
     Block { file, index: group * GROUP_BLOCKS + u64::from(blocks.trailing_zeros()) }
 }
@@ -127,14 +127,14 @@ impl Account {
         self.groups.get(&group)?.held(bit)
     }
 
-    /// The first that is on its way of each group and job.
+    /// The first block in flight of each group and job.
     fn coming(&self) -> impl Iterator<Item = (Block, Key)> {
         let all = self.groups.iter().flat_map(|(&id, group)| group.jobs().map(move |it| (id, it)));
         all.map(|(id, (blocks, job))| (first_of(id, blocks), job))
     }
 
-    /// A read of `block` has found `access`, if that could be. Returns what was held before the read, which makes
-    /// a block in memory a read one.
+    /// A read of `block` has found `access`, which is checked. Returns the state before the read. A block in memory is read
+    /// now.
     #[inline(always)] // On the way of every read.
     pub(super) fn read(&mut self, block: Block, access: Access) -> Option<Held> {
         let (id, bit) = place(block);
@@ -152,17 +152,17 @@ impl Account {
         before
     }
 
-    /// Blocks that there is memory for.
+    /// Number of buffers.
     pub(super) fn capacity_blocks(&self) -> u64 {
         self.capacity_blocks
     }
 
-    /// Whether `block` is in memory or on its way.
+    /// Whether `block` is in memory or in flight.
     pub(super) fn holds(&self, block: Block) -> bool {
         self.held(block).is_some()
     }
 
-    /// The job that brings `block`, if it is on its way.
+    /// The job that brings `block`, if it is in flight.
     pub(super) fn job_of(&self, block: Block) -> Option<Key> {
         match self.held(block) {
             Some(Held::InFlight(job)) => Some(job),
@@ -170,7 +170,7 @@ impl Account {
         }
     }
 
-    /// `block` is handed to a program, which has read it then.
+    /// `block`, which has arrived, is handed to a program, which has now read it.
     pub(super) fn hand_over(&mut self, block: Block) {
         let (group, bit) = place(block);
         let group = self.groups.get_mut(&group).filter(|group| group.resident & bit != 0);
@@ -178,21 +178,21 @@ impl Account {
             !bit;
     }
 
-    /// After an event: the policy says that it holds so many buffers.
+    /// After an event: checks the number of buffers that the policy reports.
     pub(super) fn check_buffers(&self, held: u64) {
         let capacity = self.capacity_blocks;
         assert_eq!(held, self.held, "buffers that the policy holds, and those in the books");
         assert!(held <= capacity, "{held} buffers of {capacity}");
     }
 
-    /// Nothing is under way any more.
+    /// Checks that nothing is in flight.
     pub(super) fn check_idle(&self) {
         let first = self.coming().min();
         assert_eq!(first, None, "a block, by a job, still on its way after the end");
         assert_eq!(self.in_flight, 0, "blocks on their way after the end, and none in the books");
     }
 
-    /// Job `job` will bring the blocks of `run`, in buffers that are free.
+    /// Job `job` will bring the blocks of `run` into free buffers.
     pub(super) fn begin(&mut self, run: Run, job: Key) {
         for (id, blocks) in places(run) {
             let group = self.groups.entry(id).or_default();
@@ -209,7 +209,7 @@ impl Account {
         assert!(buffers <= capacity, "{buffers} buffers of {capacity} for {run:?}");
     }
 
-    /// The blocks of `run` have arrived; nobody has read them.
+    /// The blocks of `run` have arrived, unread.
     pub(super) fn arrive(&mut self, run: Run) {
         for (id, blocks) in places(run) {
             let group = self.groups.get_mut(&id);
@@ -224,7 +224,7 @@ impl Account {
         self.in_flight -= run.blocks;
     }
 
-    /// The blocks of `run` were on their way and have not arrived.
+    /// The blocks of `run`, which were in flight, will not arrive.
     pub(super) fn lose(&mut self, run: Run) {
         for (id, blocks) in places(run) {
             let group = self.groups.get_mut(&id);
@@ -256,7 +256,7 @@ impl Account {
         }
     }
 
-    /// `block` could be given no buffer: only right if every buffer is being filled.
+    /// The policy had no buffer for `block`: checks that all buffers are in flight.
     pub(super) fn check_full(&self, block: Block) {
         let (in_flight, capacity) = (self.in_flight, self.capacity_blocks);
         assert_eq!(in_flight, capacity, "no buffer for {block:?} with one to be had");

@@ -1,9 +1,9 @@
-//! Names of FFS: which blocks an open has to have before it knows its file.
+//! Names in FFS: the blocks that an open needs before it knows its file.
 //!
-//! A way leads from the root to the file: of each directory on it the inode, and then its blocks as far as the name is looked for
-//! (`namei` of 4.3BSD): from where the last name was found in this directory to the end, and then from the beginning, until it is
-//! found. Names that were found once are known from then on (its cache of names holds all of them here), and no block
-//! that was read is lost. What looking through a block costs the processor is part of the machine's open.
+//! An open walks the path from the root. For each directory it needs the inode, and then the blocks that are searched for the
+//! name (`namei` of 4.3BSD). The search begins where the last name of this directory was found, goes to the end, and then
+//! from the beginning to the name. A name that was found once is known from then on: the kernel's name cache holds all names
+//! here. No block that was read is lost. The processor time of the search is part of the machine's open.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,22 +14,22 @@ use super::server::MetadataBlock;
 use crate::SECTOR_BYTES;
 use crate::layout::BLOCK_SECTORS;
 
-/// Bytes of a block of a directory.
+/// Bytes of a directory block.
 const BLOCK_BYTES: u64 = BLOCK_SECTORS * SECTOR_BYTES;
-/// Entries do not cross borders of so many bytes (`DIRBLKSIZ`), at which a search begins.
+/// Bytes of a chunk (`DIRBLKSIZ`). Entries do not cross chunks, and searches begin at their borders.
 const CHUNK_BYTES: u64 = 512;
-/// What an entry has beside its name.
+/// Bytes of an entry beside its name.
 const ENTRY_BYTES: u64 = 8;
 
-/// Where a name is.
+/// The place of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     directory: FileId,
     offset_bytes: u64,
 }
 
-/// A directory. It is a file to the layout, of which only the inode is asked for, and so is each of its blocks, of which only the
-/// first block is.
+/// A directory. To the layout it is a file of which only the inode is read. Each of its blocks is another file, of which only
+/// the first block is read.
 #[derive(Clone, Debug, Default)]
 struct Directory {
     blocks: Vec<FileId>,
@@ -44,8 +44,7 @@ pub struct Directories {
 }
 
 impl Directories {
-    /// Adds a directory; as an entry of another one its name has to be added besides. It has its own two names, and no
-    /// block yet.
+    /// Adds a directory with the names `.` and `..` and no block yet. Its name in its parent is added apart.
     pub fn add_directory(&mut self, directory: FileId) {
         let own_bytes = entry_bytes(1) + entry_bytes(2);
         let empty = Directory { blocks: Vec::new(), end_bytes: own_bytes };
@@ -53,8 +52,8 @@ impl Directories {
         assert!(before.is_none(), "{directory:?} is there already");
     }
 
-    /// Adds the name, of so many bytes, of `file`, at the end of `directory`. If it has no room in the blocks that are
-    /// there, `new_block` makes another one.
+    /// Adds a name of `name_bytes` bytes for `file` at the end of `directory`. If its blocks are full, `new_block` makes
+    /// another one.
     pub fn add(
         &mut self,
         directory: FileId,
@@ -76,23 +75,23 @@ impl Directories {
         self.entries.insert(file, Entry { directory, offset_bytes });
     }
 
-    /// The blocks of a directory.
+    /// The blocks of a directory, in order.
     pub fn blocks(&self, directory: FileId) -> &[FileId] {
         self.directories.get(&directory).map_or(&[], |directory| &directory.blocks)
     }
 }
 
-/// An entry of FFS: the name ends with a zero, and is filled up to a multiple of four bytes.
+/// Bytes of an entry of FFS: the name ends with a zero, and is padded to a multiple of four bytes.
 fn entry_bytes(name_bytes: u64) -> u64 {
     ENTRY_BYTES + (name_bytes + 1).next_multiple_of(4)
 }
 
-/// Names, and what is known of them so far.
+/// Names, and those that are known so far.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     directories: Directories,
     found: HashSet<FileId, Mix>,
-    /// The chunk in which the last name was found, of directories in which one was.
+    /// For each directory, the chunk in which the last name was found.
     search_from_bytes: HashMap<FileId, u64, Mix>,
 }
 
@@ -101,7 +100,7 @@ impl Names {
         Names { directories, ..Names::default() }
     }
 
-    /// The first block on the way to `file` that is not known, its own inode in the end. If there is none all names on it are
+    /// The first unknown block on the path to `file`, whose inode is the last. If there is none, all names on the path are
     /// found.
     pub(super) fn missing(
         &mut self,
@@ -124,7 +123,7 @@ impl Names {
         (!is_known(inode)).then_some(inode)
     }
 
-    /// The first block that is not known of those that are looked through for this entry.
+    /// The first unknown block among those that are searched for this entry.
     fn missing_block(
         &self,
         entry: Entry,
@@ -150,7 +149,7 @@ mod tests {
     const ROOT: FileId = FileId(1);
     const SET: FileId = FileId(2);
 
-    /// A directory below the root with so many files, 1000 and on, and blocks 100 and on; the root's block is 50.
+    /// A directory below the root, with so many files from 1000 on, and blocks from 100 on. The root's block is 50.
     fn directories(files: u64, name_bytes: u64) -> Directories {
         let mut directories = Directories::default();
         directories.add_directory(ROOT);
@@ -163,7 +162,7 @@ mod tests {
         directories
     }
 
-    /// What an open of `file` reads, one block after the other.
+    /// The blocks that an open of `file` reads, in order.
     fn read(
         names: &mut Names,
         known: &mut HashSet<MetadataBlock>,
@@ -180,7 +179,7 @@ mod tests {
     #[test]
     fn entries_are_those_of_ffs() {
         assert_eq!([1, 3, 4, 12, 15, 16].map(entry_bytes), [12, 12, 16, 24, 24, 28]);
-        // 20 beside the directory's own two in the first chunk, 21 in each other one, 16 chunks in a block.
+        // 20 names beside `.` and `..` in the first chunk, 21 in each other one; 16 chunks in a block.
         let small = directories(336, 12);
         assert_eq!(small.entries[&FileId(1019)].offset_bytes, 24 + 19 * 24);
         assert_eq!(small.entries[&FileId(1020)].offset_bytes, 512);
@@ -196,17 +195,17 @@ mod tests {
         let (mut names, mut known) = (Names::new(directories(1352, 12)), HashSet::new());
         let inode = |file| MetadataBlock::Inode(FileId(file));
         let block = |block| MetadataBlock::Directory(FileId(block));
-        // In the third block, after the two before it.
+        // In the third block: the two before it are searched first.
         let way = [inode(1), block(50), inode(2), block(100), block(101), block(102), inode(1700)];
         assert_eq!(read(&mut names, &mut known, 1700), way);
-        // Known since.
+        // Known now.
         assert_eq!(read(&mut names, &mut known, 1700), []);
-        // In the last block; then in the second, which was read.
+        // In the last block; then in the second, which is known.
         assert_eq!(read(&mut names, &mut known, 2351), [block(103), block(104), inode(2351)]);
         assert_eq!(read(&mut names, &mut known, 1400), [inode(1400)]);
-        // Of one that has no name only the inode.
+        // A file without a name needs only its inode.
         assert_eq!(read(&mut names, &mut known, 7), [inode(7)]);
-        // Backwards: to the end first.
+        // Backwards: the search goes to the end first.
         let (mut names, mut known) = (Names::new(directories(1352, 12)), HashSet::new());
         names.search_from_bytes.insert(SET, 2 * BLOCK_BYTES + 512);
         let way = [inode(1), block(50), inode(2), block(102), block(103), block(104), block(100)];

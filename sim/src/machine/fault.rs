@@ -1,20 +1,20 @@
-//! Faults: disks that become slow, fail, return less than they were asked for, and get well again.
+//! Faults: disks that become slow, fail, return too few blocks, and recover.
 //!
-//! When that happens is a schedule given beforehand; which requests it meets is drawn from a seed, by the number of
-//! the service at its disk. So a run with faults is a function of its inputs like any other. A condition holds for
-//! services that begin while it does. Slowness, failures and shortness are told apart: a disk may have all three.
+//! A schedule says when faults begin. The affected requests are drawn from a seed, by the number of the service at its disk.
+//! So a run with faults is a function of its inputs. A condition affects services that begin while it lasts. Slowness,
+//! failures and short reads are independent: a disk may have all three.
 //!
-//! What becomes of it:
-//! * **F**: a fetch one of whose requests fails has failed, and nothing of it is kept. Of one that comes short only
-//!   the first blocks are there, fewer than were asked for, perhaps none.
-//! * **P**: a prefetch ends with that: [`Outcome::Refused`] or [`Outcome::Short`]. Who waits for a block that did
-//!   not come with it asks for the block as for any that is not in memory.
-//! * **R**: what a program asked for, an inode or a block of addresses, and a name that is looked up, are tried again
-//!   after a pause that doubles, as a kernel does ([`Retries`]). The fetch stays under way meanwhile.
-//! * **E**: after the last try the read, or the open, ends with an error. Its program counts it and goes on; a lookup
-//!   is refused. Who reads the block again begins anew.
+//! Consequences:
+//! * **F**: a fetch fails if one of its requests fails, and none of its blocks is kept. A short fetch brings only its first
+//!   blocks, perhaps none.
+//! * **P**: a prefetch then ends with [`Outcome::Refused`] or [`Outcome::Short`]. A program that waits for a block that did not
+//!   arrive asks for it like for any missing block.
+//! * **R**: demanded blocks, inodes, blocks of addresses and lookups of names are tried again after a pause that doubles, as
+//!   in a kernel ([`Retries`]). The fetch stays in flight meanwhile.
+//! * **E**: after the last try the read or the open ends with an error. Its program counts the error and goes on; a lookup is
+//!   refused. A later read of the block begins anew.
 //!
-//! *Not here*: blocks that arrive with wrong bytes (the machine has no bytes), and requests that never end.
+//! Not here: wrong bytes (the machine has no bytes), and requests that never end.
 //!
 //! [`Outcome::Refused`]: foretell_policy::Outcome::Refused
 //! [`Outcome::Short`]: foretell_policy::Outcome::Short
@@ -25,50 +25,50 @@ use foretell_policy::{DeviceId, Nanos};
 
 use crate::random::{hash, scale};
 
-/// All, in parts per million.
+/// All requests, in parts per million.
 pub const ALL_PPM: u32 = 1_000_000;
 
-/// What is the matter with a disk.
+/// A condition of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// A service takes so many times as long; at least 1.
+    /// Services take longer.
     Slow {
-        /// How many.
+        /// The factor; at least 1.
         times: u32,
     },
-    /// Requests fail, after the time that they take.
+    /// Some requests fail, after the usual time.
     Failing {
-        /// Which part of them, per million: [`ALL_PPM`] is each.
+        /// The share of requests, per million: [`ALL_PPM`] is all.
         share_ppm: u32,
     },
-    /// Of the blocks that a request is for, only the first arrive.
+    /// Some requests bring only the first of their blocks.
     Short {
-        /// Which part of the requests, per million.
+        /// The share of requests, per million.
         share_ppm: u32,
     },
-    /// Nothing any more.
+    /// The disk has recovered from all conditions.
     Well,
 }
 
-/// A change in the condition of a disk. What the disk had of other conditions stays, unless it is well.
+/// A change in the conditions of a disk. Its other conditions last, unless it recovers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// From when on.
+    /// When it begins.
     pub at: Nanos,
     /// The device.
     pub device: DeviceId,
-    /// Which of its disks, from 0; `None`: all. A flat device is one disk.
+    /// The disk of the device, from 0; `None`: all. A flat device is one disk.
     pub disk: Option<usize>,
-    /// What is the matter.
+    /// The condition.
     pub condition: Condition,
 }
 
-/// How often, and when, a read that programs wait for is tried again.
+/// How often, and when, a demanded read is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
-    /// Tries in all, the first included; at least 1.
+    /// Tries, including the first; at least 1.
     pub tries_max: u32,
-    /// From the first failure to the second try; each further pause is twice as long.
+    /// The pause before the second try; each further pause is twice as long.
     pub pause: Nanos,
     /// The longest pause.
     pub pause_max: Nanos,
@@ -83,13 +83,13 @@ impl Default for Retries {
 }
 
 impl Retries {
-    /// The pause after `tries` tries, all in vain.
+    /// The pause after `tries` failed tries.
     fn pause_after(&self, tries: u32) -> Nanos {
         let doubled = 1u64.checked_shl(tries.saturating_sub(1)).unwrap_or(u64::MAX);
         Nanos(self.pause.0.saturating_mul(doubled)).min(self.pause_max)
     }
 
-    /// R, E: when to try again what has failed `tries` times by `now`, unless never.
+    /// R, E: when to try again after `tries` failures; `None`: never.
     pub(super) fn again_at(&self, now: Nanos, tries: u32) -> Option<Nanos> {
         (tries < self.tries_max).then(|| now + self.pause_after(tries))
     }
@@ -98,27 +98,27 @@ impl Retries {
 /// The faults of a run; none by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// When what is the matter with whom; in any order, and of those at one instant the later ones last.
+    /// The changes, in any order. Those of one instant apply in their order here.
     pub schedule: Vec<Fault>,
-    /// What the requests that fail or come short are drawn from.
+    /// The seed of the draws of affected requests.
     pub seed: u64,
-    /// What is done about it.
+    /// How failed reads are tried again.
     pub retries: Retries,
 }
 
-/// What has become of a request or a fetch, the worst first.
+/// The outcome of a request or a fetch, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Arrival {
-    /// Nothing has arrived.
+    /// No block has arrived.
     Failed,
-    /// The first blocks have, fewer than were asked for.
+    /// Only the first blocks have arrived.
     Short { blocks: u64 },
-    /// All have.
+    /// All blocks have arrived.
     Whole,
 }
 
 impl Arrival {
-    /// How many of `blocks` have arrived.
+    /// The number of `blocks` that have arrived.
     pub(super) fn of(self, blocks: u64) -> u64 {
         match self {
             Arrival::Failed => 0,
@@ -128,22 +128,22 @@ impl Arrival {
     }
 }
 
-/// The condition of a disk as time goes on.
+/// The conditions of a disk over time.
 #[derive(Debug, Default)]
 pub(super) struct Health {
-    /// What is to come, the soonest first.
+    /// Future changes, the soonest first.
     due: VecDeque<(Nanos, Condition)>,
-    /// Of this disk.
+    /// The seed of this disk.
     seed: u64,
     services: u64,
-    /// `None`: as ever.
+    /// The factor of slowness, if it is slow.
     times: Option<u32>,
     failing_ppm: u32,
     short_ppm: u32,
 }
 
 impl Health {
-    /// That of a disk of `device`.
+    /// The conditions of a disk of `device`.
     pub(super) fn new(faults: &Faults, device: DeviceId, disk: usize) -> Self {
         let is_meant =
             |fault: &&Fault| fault.device == device && fault.disk.is_none_or(|only| only == disk);
@@ -154,8 +154,8 @@ impl Health {
         Health { due: due.into(), seed, ..Health::default() }
     }
 
-    /// How long a service takes that begins at `now` and would take `took`, and what arrives by it of the fetch of
-    /// so many `blocks` that it is for.
+    /// The time of a service that begins at `now` and takes `took` without faults, and the arrival of its fetch of `blocks`
+    /// blocks.
     pub(super) fn serve(
         &mut self,
         now: Nanos,

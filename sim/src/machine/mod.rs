@@ -1,39 +1,36 @@
-//! The simulated machine: programs, processors and devices in virtual time, under the real policy.
+//! The simulated machine: programs, processors and devices in virtual time, with the real policy.
 //!
-//! The machine is a driver of [`Policy`] like the others, with [`Memory::Owned`]: it reads, fetches
-//! and evicts as the policy says, and only time is modelled. The model is that of TIP 1995, section
-//! 4.2: a read costs `T_hit`; if its block must come from the device, the program first pays
-//! `T_driver` and then stalls until it is there. A prefetch is at its device at once, if it needs no
-//! addresses first, and its `T_driver` is work for the processor of the program that disclosed the file.
+//! The machine is a driver of [`Policy`] with [`Memory::Owned`]: it reads, fetches and evicts as the policy says. Only time
+//! is modelled, as in TIP 1995, section 4.2. A read costs `T_hit`. If its block must come from the device, the program first
+//! pays `T_driver` and then stalls until the block arrives. A prefetch goes to its device at once, unless it needs addresses
+//! first. Its `T_driver` is work for the processor of the program that disclosed the file.
 //!
-//! One event after another:
-//! * a *service* has ended at a device: its blocks arrive, and who waited for them goes on;
-//! * a *demand* request's `T_driver` is over, or that of a read of addresses: it goes to the device, and the stall of who
-//!   waits begins;
-//! * a *program* goes on with its next step, as soon as its processor is free.
+//! Events:
+//! * a *service* ends at a device: its blocks arrive, and programs that waited for them go on;
+//! * `T_driver` of a *demand* request, or of a read of addresses, is over: it goes to the device, and the stall begins;
+//! * a *program* takes its next step, as soon as its processor is free.
 //!
-//! Events of one instant come in that order, and then in the order in which they were made, so that
-//! a run is a function of its inputs. Work of a program that follows on other work of it is one event with that, unless
-//! others want its processor, or it may have to wait in between for addresses. After each event the policy is asked for
-//! prefetches, device by device, until it has none. The policy sees a read at its beginning; a block that was read may
-//! give up its buffer from then on (a block waited for, from its arrival on).
+//! Events of one instant come in that order, and then in the order in which they were made, so a run is a function of its
+//! inputs. Adjacent pieces of a program's work are one event, unless other programs want its processor, or it may have to
+//! wait for addresses in between. After each event the policy is asked for prefetches, device by device, until it has none:
+//! virtual time stands still meanwhile, so [`Policy::next_fetch`] is used. The policy sees a read at its beginning. From then
+//! on the block may be evicted; a block that is waited for, from its arrival on.
 //!
-//! The machine keeps its own books of what is in memory or on its way (`account`) and panics if the
-//! policy contradicts them: such a run has no result.
+//! The machine keeps its own books of blocks in memory and in flight (`account`), and panics if the policy contradicts them:
+//! then the run has no result.
 //!
-//! Files have names, inodes and addresses: what of them is read is said by [`Metadata`]. An open reads the inode if nobody
-//! has, and the way to it if that is laid out ([`directory`]), and the policy's lookups of names that were disclosed read the
-//! inode too. What a kernel reads ahead by itself is
-//! disclosed to the policy
-//! ([`read_ahead`]).
+//! Files have names, inodes and addresses; [`Metadata`] says which of them are read. An open reads the path to the inode if
+//! directories are laid out ([`directory`]), and the inode if it was not read before. The policy's lookups of names read the
+//! inode too. The read-ahead of a kernel is disclosed to the policy ([`read_ahead`]).
 //!
-//! Programs may wait for each other ([`Step::Await`]): that is neither work nor stall. One that waits for what nobody
-//! does ends the run with a panic, as soon as nothing else happens.
+//! Programs may wait for each other's marks ([`Step::Await`]), which is neither work nor stall. If only such waits are left,
+//! the run panics.
 //!
-//! Disks may be slow, fail, and return less than asked for, at times given beforehand ([`fault`]). Whatever they do:
-//! nobody is handed a block that has not arrived; after each event the buffers that the policy holds are those in
-//! the books, and no more than there are; every program ends, or the run does with a panic (`watchdog`); and when
-//! what is under way then has ended too, the policy, the books and the devices know of nothing more.
+//! Disks may be slow, fail, and return too few blocks, at given times ([`fault`]). Nevertheless:
+//! * no program gets a block that has not arrived;
+//! * after each event the policy's buffers are those in the books, and no more than there are;
+//! * every program ends, or the run ends with a panic (`watchdog`);
+//! * when all fetches have ended too, the policy, the books and the devices are empty.
 
 mod account;
 pub mod directory;
@@ -73,96 +70,95 @@ use server::{Begun, DeviceSpec, Done, MetadataBlock, Piece, Run, Server, Sizes};
 use slab::{Key, Slab};
 use watchdog::Watchdog;
 
-/// Whose processors are whose.
+/// The processors of programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Processors {
-    /// Each program has one of its own.
+    /// Each program has its own.
     #[default]
     Own,
-    /// All programs share one; work is not interrupted.
+    /// All programs share one. Work is not interrupted.
     Shared,
 }
 
-/// Whose reads are taken for the streams of a program.
+/// The readers of a program's streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Readers {
-    /// Its own, only.
+    /// Only the program itself.
     #[default]
     Hinter,
-    /// Those of all programs: what one discloses another may read, as in the Advice Manager.
+    /// All programs, as in the Advice Manager.
     Anybody,
 }
 
-/// What of a file system's own blocks is read from the device, each by the first who needs it.
+/// The metadata that is read from the device, each block by the first program or lookup that needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Metadata {
-    /// Nothing: all is known.
+    /// None: all is known.
     #[default]
     Known,
-    /// Inodes: by opens, and by the policy's lookups of names.
+    /// Inodes, by opens and by the policy's lookups of names.
     Inodes,
-    /// Those, by opens also the way to them ([`MachineSpec::directories`]), and blocks of addresses ([`address_blocks`]), by reads that miss and by prefetches. TIP 1994 says that it
-    /// prefetches by FFS's own routines for names, which wait; that those for addresses do, too, is assumed. Such a
-    /// prefetch waits until it has them, and with it all later ones for the program that has disclosed the file, and this
-    /// program itself, in whose call they are made.
+    /// Inodes, the paths to them for opens ([`MachineSpec::directories`]), and blocks of addresses ([`address_blocks`]) for
+    /// reads that miss and for prefetches. TIP 1994 says that it prefetches by FFS's own routines for names, which wait; for
+    /// addresses that is assumed here. So a prefetch waits for its addresses. All later prefetches for the program that
+    /// disclosed the file wait with it, and so does this program, in whose call they are made.
     Ffs,
 }
 
-/// What machines read ahead has hinters of its own: numbers with this bit.
+/// The hinters of read-ahead have numbers with this bit.
 const READ_AHEAD_HINTER: u64 = 1 << 63;
 
-/// What a machine is made of.
+/// The parts of a machine.
 #[derive(Clone, Debug)]
 pub struct MachineSpec {
     /// The policy and its memory, which must be [`Memory::Owned`].
     pub policy: Config,
     /// `T_hit`: processor time of reading a block that is in memory.
     pub hit: Nanos,
-    /// What a read adds to that if its program has disclosed something of the file; nothing by default.
+    /// Additional processor time of a read if its program has disclosed something of the file; none by default.
     pub disclosed_read: Nanos,
     /// `T_driver`: processor time of a fetch of one block.
     pub driver: Nanos,
-    /// What each further block of a fetch adds to that; nothing by default.
+    /// Additional processor time of each further block of a fetch; none by default.
     pub driver_block: Nanos,
-    /// Processor time that a disk waits for between one request and its next (of several that it serves side by side,
-    /// each place by itself); nothing by default. All programs share the processor then.
+    /// Processor time between a disk's request and its next one, in which the disk is idle (each slot by itself, if it serves
+    /// several at once); none by default. All programs must share a processor then.
     pub striper: Nanos,
     /// Processors.
     pub processors: Processors,
     /// Devices, in the order in which the policy is asked for prefetches.
     pub devices: Vec<(DeviceId, DeviceSpec)>,
-    /// Devices whose `T_disk` the policy has seen often before the programs start.
+    /// Devices with a `T_disk` that the policy has measured before the programs start.
     pub known_costs: Vec<(DeviceId, Nanos)>,
-    /// Whose reads are taken for a stream.
+    /// The readers of a stream.
     pub readers: Readers,
     /// Processor time of an open; none by default.
     pub open: Nanos,
-    /// What is read beside data; nothing by default.
+    /// The metadata that is read; none by default.
     pub metadata: Metadata,
-    /// What is read ahead without hints; nothing by default.
+    /// Read-ahead without hints; none by default.
     pub read_ahead: Option<ReadAheadSpec>,
-    /// Whether that goes on in files of which something is disclosed, as a kernel's does that is given advice; not by
-    /// default: TIP's leaves them to their hints.
+    /// Whether disclosed files are read ahead too, as by a kernel that is given advice. Not by default: TIP's read-ahead
+    /// leaves them to their hints.
     pub reads_ahead_of_hints: bool,
-    /// Sizes of files, bytes: their last blocks are read up to the end of the 4 KiB that hold the last byte, and
-    /// nothing is read ahead beyond. Of files that are not here whole blocks are read, and nothing ahead.
+    /// Sizes of files, bytes. A last block is read up to the end of the 4 KiB with the last byte, and no read-ahead goes
+    /// beyond. Files without a size are read in whole blocks, without read-ahead.
     pub sizes_bytes: HashMap<FileId, u64>,
-    /// The files of names that are disclosed; other names cannot be had.
+    /// The files of disclosed names. Lookups of other names are refused.
     pub names: HashMap<NameId, FileId>,
-    /// Lookups of names that the policy has under way at a device at once, others waiting in turn, as where each takes a
-    /// thread; any number by default.
+    /// Bound of lookups in service at a device, as where each takes a thread; others wait in turn. Any number by default.
     pub lookups_max: usize,
-    /// Directories through which [`Metadata::Ffs`] comes to files, on the device on which the file is. Those of other files
-    /// are known, as all are to the policy's lookups.
+    /// Directories of files for [`Metadata::Ffs`], each on its file's device. Directories of other files are known. So are all
+    /// directories for the policy's lookups.
     pub directories: Directories,
-    /// What is the matter with disks, and when; nothing by default.
+    /// Faults of disks; none by default.
     pub faults: Faults,
-    /// The name of the program at whose end it is noted what each has done; nobody's by default.
+    /// The program at whose end the counts of all are noted; none by default.
     pub noted_at_end_of: Option<String>,
 }
 
 impl MachineSpec {
-    /// Processors of their own, and devices of which the policy knows nothing yet.
+    /// A machine with a processor for each program, and devices without known costs.
     pub fn new(
         policy: Config,
         hit: Nanos,
@@ -193,30 +189,30 @@ impl MachineSpec {
         }
     }
 
-    /// Runs `programs` until all that are not in the background have ended.
+    /// Runs `programs` until all except those in the background have ended.
     pub fn run(&self, programs: Vec<Program>) -> Report {
         Machine::new(self, programs).run()
     }
 }
 
-/// Times that a known cost is observed: no trace of the policy's initial guess is left.
+/// Observations of a known cost, so that no trace of the policy's initial guess is left.
 const KNOWN_SAMPLES: usize = 256;
 
-/// What happens at an instant.
+/// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Served,
     Demanded,
     /// A disk may have its next request.
     Released,
-    /// A program wants to go on.
+    /// A program wants to take its next step.
     Program,
     /// The striper wants to give the next disk its next request.
     Striper,
 }
 
 impl Kind {
-    /// Earlier ones first; who wants the processor is in one line.
+    /// The order within an instant. Programs and the striper wait for the processor in one queue.
     fn rank(self) -> u64 {
         match self {
             Kind::Served => 0,
@@ -227,12 +223,12 @@ impl Kind {
     }
 }
 
-/// The order of events of one instant: that of kinds, then of serial numbers, in one number that is soon compared.
+/// The order of events of one instant: by kind, then by serial number, in one number that is quick to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn(u64);
 
 impl Turn {
-    /// Bits of a serial number; above are those of a rank.
+    /// Bits of a serial number. The rank is above.
     const SERIAL_BITS: u32 = 62;
 
     fn new(kind: Kind, serial: u64) -> Self {
@@ -241,7 +237,7 @@ impl Turn {
     }
 }
 
-/// An event. The order is that of instants, then of turns, of which there is one of each.
+/// An event. Events are ordered by instant, then by turn, which is unique.
 #[derive(Clone, Copy, Debug)]
 struct Event {
     at: Nanos,
@@ -254,7 +250,7 @@ struct Event {
 }
 
 impl Event {
-    /// `at` above `turn`, so that there is one comparison and no branch.
+    /// `at` above `turn`, for one comparison without a branch.
     fn key(&self) -> u128 {
         u128::from(self.at.0) << u64::BITS | u128::from(self.turn.0)
     }
@@ -280,27 +276,27 @@ impl PartialOrd for Event {
     }
 }
 
-/// A fetch or a lookup under way, or a read around the cache.
+/// A fetch, a read of metadata, or a read around the cache.
 struct Job {
     piece: Piece,
     device: usize,
-    /// Of blocks; none: a read around the cache.
+    /// The policy's fetch of these blocks; none: a read around the cache.
     fetch: Option<FetchId>,
-    /// Of metadata: what was to be looked up.
+    /// The policy's lookups that wait for this block of metadata.
     lookups: Vec<(FetchId, FileId)>,
-    /// The first and the last program that waits for it; those between follow by [`Runner::waits_before`].
+    /// The first and the last program that wait for it. The others are linked by [`Runner::waits_before`].
     waiting: Option<(usize, usize)>,
-    /// Whether the device does not have it: the demand request's `T_driver` still runs, or the pause before
-    /// another try, or it waits for its addresses.
+    /// Whether it is not at its device: a demand request's `T_driver` or a pause before another try is not over, or addresses
+    /// are missing.
     in_driver: bool,
-    /// Whether it is what a call waits for, and not only the policy's.
+    /// Whether a program's call needs it, and not only the policy.
     is_demanded: bool,
-    /// Those that were in vain.
+    /// Failed tries.
     tries: u32,
 }
 
 impl Job {
-    /// Nobody waits for it yet.
+    /// A job without a waiting program.
     fn prefetch(piece: Piece, device: usize, fetch: Option<FetchId>) -> Self {
         let (lookups, waiting) = (Vec::new(), None);
         let (in_driver, is_demanded, tries) = (false, false, 0);
@@ -312,30 +308,30 @@ impl Job {
 #[derive(Debug, Default)]
 struct Lookups {
     under_way: usize,
-    /// Those that have to wait for one of them to end, oldest first.
+    /// Lookups that wait for another one to end, oldest first.
     in_turn: VecDeque<(FetchId, FileId)>,
 }
 
-/// Where a block of metadata is.
+/// The state of a block of metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// On its way, by this job.
+    /// In flight, by this job.
     Coming(Key),
     Known,
 }
 
-/// Fetches for one program, the first of which waits for addresses, and the others for it.
+/// Fetches for one program. The first one waits for addresses, and the others wait for the first.
 #[derive(Debug)]
 struct Postponed {
-    /// Who waits with them.
+    /// The program, which waits with them.
     program: Option<usize>,
     addresses: Key,
     fetches: VecDeque<Key>,
 }
 
-/// What a program may wait for of another.
+/// A mark that programs wait for.
 enum Mark {
-    /// These wait for it, in the order in which they came.
+    /// The waiting programs, in order of arrival.
     Awaited(Vec<usize>),
     Done,
 }
@@ -348,22 +344,22 @@ struct Runner {
     steps: Peekable<Steps>,
     processor: usize,
     streams: Vec<StreamId>,
-    /// What it has disclosed: nothing is read ahead of these files, and reading them costs more.
+    /// Files that it has disclosed. They are not read ahead, and their reads cost more.
     disclosed: HashSet<FileId, Mix>,
-    /// The blocks that its present call has asked for and that are not read yet, and what serves them.
+    /// The blocks of its call that are not read yet, and their device.
     called: Option<(FileId, Range<u64>, DeviceId)>,
     read_ahead: ReadAhead,
     tally: Tally,
     wait: Option<Wait>,
-    /// The block that it waits for; none: it waits for metadata.
+    /// The block that it waits for; none: metadata.
     reading: Option<Block>,
-    /// The file that it opens, and where that is, if it waits for that and not for a prefetch of its own to begin.
+    /// The file that it opens, and its device, if it waits for metadata of that and not for addresses of a prefetch.
     opening: Option<(FileId, usize)>,
-    /// What it has waited for to open a file is there, but not yet all.
+    /// A block that its open waited for has arrived, and the open needs more.
     goes_on_opening: bool,
-    /// Who waits for the same job and came after it.
+    /// The next program that waits for the same job.
     waits_before: Option<usize>,
-    /// What was waited for has come, and is so much work.
+    /// Work to do after the wait that has ended.
     owed: Option<Nanos>,
     ended: Option<Nanos>,
 }
@@ -377,7 +373,7 @@ struct Machine {
     driver_block: Nanos,
     striper: Nanos,
     striper_work: Nanos,
-    /// Devices to whose disks it has to give requests, and the places in line for the processor, first come first.
+    /// Devices that wait for the striper, each with its turn for the processor, oldest first.
     striper_queue: VecDeque<(usize, Turn)>,
     readers: Readers,
     open: Nanos,
@@ -386,35 +382,34 @@ struct Machine {
     sizes_bytes: Sizes,
     names: HashMap<NameId, FileId>,
     lookups_max: usize,
-    /// One for each device.
+    /// The lookups of each device.
     lookups: Vec<Lookups>,
     directories: Names,
     retries: Retries,
     watchdog: Watchdog,
     metadata: Metadata,
-    /// What of it has been read or is being read, by device and block.
+    /// Metadata that is known or in flight, by device and block.
     progress: HashMap<(usize, MetadataBlock), Progress, Mix>,
-    /// One for each program that waits so, at most.
+    /// At most one for each program.
     postponed: Vec<Postponed>,
     devices: Vec<(DeviceId, Server)>,
     device_indices: HashMap<DeviceId, usize, Mix>,
     processors: Vec<Processor>,
     runners: Vec<Runner>,
-    /// Programs not ended and not in the background.
+    /// Number of programs that have not ended and are not in the background.
     running: usize,
-    /// Whether pieces of a program's work that follow each other are one event: no other program wants its processor, and it
-    /// never waits between them. (`T_driver` of prefetches that comes between them is behind both then, and the end of all is
-    /// the same.)
+    /// Whether adjacent pieces of a program's work are one event: no other program wants its processor, and it never waits
+    /// between them. (`T_driver` of prefetches that begin meanwhile comes after both pieces, and ends at the same time.)
     work_is_joined: bool,
     noted_at_end_of: Option<String>,
-    /// What each program had done then.
+    /// The counts of each program at that moment.
     noted: Vec<Tally>,
     jobs: Slab<Job>,
-    /// What programs wait for of each other.
+    /// Marks by which programs wait for each other.
     marks: HashMap<MarkId, Mark, Mix>,
-    /// The program that disclosed a file last.
+    /// The program that disclosed each file last.
     disclosers: HashMap<FileId, usize, Mix>,
-    /// What programs have disclosed themselves.
+    /// Files that programs have disclosed themselves.
     disclosed: HashSet<FileId, Mix>,
     events: Events,
     /// Scratch space of single calls.
@@ -543,7 +538,7 @@ impl Machine {
         report
     }
 
-    /// The next event, at whose instant it is now.
+    /// Takes the next event, and sets the clock to its instant.
     fn next_event(&mut self) -> Option<Event> {
         let event = self.events.pop()?;
         assert!(event.at >= self.now, "time goes back from {} to {}", self.now, event.at);
@@ -552,8 +547,7 @@ impl Machine {
         Some(event)
     }
 
-    /// Lets what is under way end, after all programs have but those in the background, which do nothing any more.
-    /// Nothing may be left of it then.
+    /// Lets all fetches end after the run; programs in the background take no more steps. Checks that nothing is left.
     fn drain(mut self) {
         self.policy.close_all(self.now);
         while let Some(event) = self.next_event() {
@@ -581,7 +575,7 @@ impl Machine {
         assert!(self.policy.is_idle(), "the policy waits for a fetch that nobody knows of");
     }
 
-    /// Who waits although nothing will happen any more.
+    /// The message if there is no event left and programs have not ended.
     fn stuck(&self) -> String {
         let not_ended = self.runners.iter().filter(|runner| runner.ended.is_none());
         let names: Vec<&str> = not_ended.map(|runner| &runner.name[..]).collect();
@@ -592,12 +586,12 @@ impl Machine {
         self.events.push(at, Kind::Program, index, Key::default());
     }
 
-    /// The program's next step, or the rest of the last one.
+    /// A program's next step, or the rest of the last one.
     fn proceed(&mut self, event: Event) {
         let index = event.index as usize;
         let free_at = self.processors[self.runners[index].processor].free_at();
         if free_at > self.now {
-            // It keeps its turn among those who want the processor.
+            // It keeps its turn for the processor.
             self.events.push_again(Event { at: free_at, ..event });
             return;
         }
@@ -638,7 +632,7 @@ impl Machine {
                 self.proceed_at(index, self.now);
             }
             Some(Step::Read(block, device)) => {
-                // A call of one block asks for nothing of itself.
+                // For read-ahead it is a call of one block.
                 if self.read_ahead.is_some() {
                     let block_bytes = self.policy.config().block_bytes;
                     let offset_bytes = block.index.saturating_mul(block_bytes);
@@ -676,7 +670,7 @@ impl Machine {
         self.proceed_at(index, end);
     }
 
-    /// The work of the program's next step, which is taken with that before, if it is work and nothing can come between.
+    /// Takes the program's next step, if it is work that can be joined with the work before. Returns its time.
     fn work_that_follows(&mut self, index: usize) -> Nanos {
         let runner = &mut self.runners[index];
         let is_called = runner.called.as_ref().is_some_and(|(_, blocks, _)| !blocks.is_empty());
@@ -735,7 +729,7 @@ impl Machine {
         }
     }
 
-    /// What a kernel would ask for because of this call, of so many blocks and these bytes, is disclosed, and begun before it.
+    /// Discloses the read-ahead of a kernel for a call of these blocks and bytes, and begins it before the call.
     fn look_ahead(
         &mut self,
         index: usize,
@@ -788,7 +782,7 @@ impl Machine {
         }
     }
 
-    /// The way to the file's inode, and the inode, are read as far as they are not known, each by itself.
+    /// Opens a file: reads the unknown blocks on the path to its inode, and the inode, one after another.
     fn open(&mut self, index: usize, file: FileId, device: DeviceId) {
         let at = self.device_index(device);
         self.runners[index].tally.opens += 1;
@@ -812,7 +806,7 @@ impl Machine {
         self.progress.insert(key, Progress::Coming(job));
     }
 
-    /// The first block that is not known of those that an open of the file needs.
+    /// The first unknown block that an open of the file needs.
     fn missing_on_the_way(&mut self, file: FileId, at: usize) -> Option<MetadataBlock> {
         let (server, progress) = (&self.devices[at].1, &self.progress);
         let mut is_known =
@@ -839,7 +833,7 @@ impl Machine {
         self.wait_for(index, job, at);
     }
 
-    /// The first of the blocks of addresses that lead to these blocks, fewer than a section, and that nobody has read.
+    /// The first unknown block of addresses for a run, which is shorter than the range of such a block.
     fn missing_addresses(&self, at: usize, run: Run) -> Option<MetadataBlock> {
         if self.metadata != Metadata::Ffs {
             return None;
@@ -876,14 +870,14 @@ impl Machine {
         }
     }
 
-    /// Work of a read of the file, once its block is there.
+    /// The work of a read of the file after its block has arrived.
     fn read_work(&self, index: usize, file: FileId) -> Nanos {
         let is_disclosed =
             self.disclosed_read > Nanos::ZERO && self.runners[index].disclosed.contains(&file);
         if is_disclosed { self.hit + self.disclosed_read } else { self.hit }
     }
 
-    /// The program waits for what is under way.
+    /// A program waits for a job that is in flight.
     fn wait_for(&mut self, index: usize, job_id: Key, at: usize) {
         let job = self.jobs.get_mut(job_id).expect("what is on its way is under way");
         let in_driver = job.in_driver;
@@ -895,7 +889,7 @@ impl Machine {
             nobody => *nobody = Some((index, index)),
         }
         let runner = &mut self.runners[index];
-        // What is read ahead because of the read is work before the wait.
+        // Read-ahead because of this read is work before the wait.
         let free_at = self.processors[runner.processor].free_at();
         runner.wait = Some(Wait::new(self.now.max(free_at)));
         if !in_driver {
@@ -904,7 +898,7 @@ impl Machine {
         }
     }
 
-    /// The block is fetched at demand priority, if it can be given a buffer, or read without.
+    /// Fetches a block at demand priority. If the policy has no buffer, the read goes around the cache.
     fn fetch(&mut self, index: usize, block: Block, at: usize) {
         let device = self.devices[at].0;
         let fetch = self.policy.demand(self.now, device, block);
@@ -928,7 +922,7 @@ impl Machine {
         }
     }
 
-    /// A program waits for what a device is asked for as soon as its addresses are known.
+    /// A program demands blocks with unknown addresses, and waits.
     fn demand_behind_addresses(
         &mut self,
         index: usize,
@@ -946,7 +940,7 @@ impl Machine {
         job
     }
 
-    /// A program asks a device for something, and waits for it.
+    /// A program demands something from a device, and waits.
     fn demand(&mut self, index: usize, at: usize, piece: Piece, fetch: Option<FetchId>) -> Key {
         let device = self.devices[at].0;
         let (waiting, in_driver, is_demanded) = (Some((index, index)), true, true);
@@ -966,7 +960,7 @@ impl Machine {
         self.begin(at);
     }
 
-    /// The device gets the job, which it may begin when it is next asked to; which device.
+    /// Gives the job to its device, which begins it at the next [`begin`](Self::begin). Returns the device.
     fn submit(&mut self, job_id: Key) -> usize {
         let job = self.jobs.get_mut(job_id).expect("a job lasts until it is done");
         job.in_driver = false;
@@ -977,7 +971,7 @@ impl Machine {
         at
     }
 
-    /// Lets a device begin what it can.
+    /// Lets a device begin all services that it can.
     fn begin(&mut self, at: usize) {
         self.devices[at].1.begin(self.now, &mut self.begun);
         for begun in self.begun.drain(..) {
@@ -994,7 +988,7 @@ impl Machine {
             self.job_ended(done);
         }
         if self.striper > Nanos::ZERO {
-            // Behind the programs that have waited for this.
+            // Behind the programs that waited for this service.
             let turn = self.events.turn(Kind::Striper);
             self.striper_queue.push_back((at, turn));
             if self.striper_queue.len() == 1 {
@@ -1003,13 +997,13 @@ impl Machine {
         }
     }
 
-    /// The only event of the striper, however much it has to do: for the first in its queue.
+    /// Makes the striper's only event, for the first in its queue.
     fn stripe_at(&mut self, at: Nanos, turn: Turn) {
         let (kind, index, which) = (Kind::Striper, 0, Key::default());
         self.events.push_again(Event { at, turn, kind, index, which });
     }
 
-    /// The striper's turn on the processor: then a disk of the first device in its queue may have its next request.
+    /// The striper's turn on the processor. At its end a disk of the first device in its queue may begin its next request.
     fn stripe(&mut self, event: Event) {
         let processor = &mut self.processors[0];
         if processor.free_at() > self.now {
@@ -1038,8 +1032,8 @@ impl Machine {
         }
     }
 
-    /// R: a job that has come to nothing, or to too little, is tried again after a pause, if it is one of those that
-    /// are, and not for the last time.
+    /// R: tries a job with missing blocks again after a pause, if it is no prefetch and has tries left. Returns whether it
+    /// does.
     fn try_again(&mut self, job_id: Key) -> bool {
         let job = self.jobs.get_mut(job_id).expect("a job lasts until it is done");
         job.tries += 1;
@@ -1083,7 +1077,7 @@ impl Machine {
             }
             self.go_on(index, self.read_work(index, run.first.file));
         }
-        // What has arrived may have to give up its buffer for this.
+        // After the others, since this may evict blocks that have arrived.
         for (index, block) in in_vain {
             if job.is_demanded {
                 self.fail(index);
@@ -1128,7 +1122,8 @@ impl Machine {
         }
     }
 
-    /// What has waited for these addresses goes to its device, or, of what leads to them, comes to nothing with them.
+    /// Fetches that waited for these addresses go to their devices. If the addresses failed, the fetches that need them fail
+    /// too.
     fn addresses_ended(&mut self, addresses: Key, are_known: bool) {
         let ended = self.postponed.extract_if(.., |postponed| postponed.addresses == addresses);
         for Postponed { program, mut fetches, .. } in ended.collect::<Vec<_>>() {
@@ -1148,7 +1143,7 @@ impl Machine {
         (0..self.devices.len()).for_each(|at| self.begin(at));
     }
 
-    /// The first block of addresses, and its device, that a fetch has to wait for.
+    /// The first unknown block of addresses that a fetch needs, and its device.
     fn missing(&mut self, fetch: Key) -> Option<(usize, MetadataBlock)> {
         let job = self.jobs.get_mut(fetch).expect("a job lasts until it is done");
         let (at, Piece::Blocks(run)) = (job.device, job.piece) else {
@@ -1157,7 +1152,7 @@ impl Machine {
         Some((at, self.missing_addresses(at, run)?))
     }
 
-    /// A fetch for a program goes to its device, behind those that wait for addresses.
+    /// Gives a fetch for a program to its device, behind its fetches that wait for addresses.
     fn submit_in_turn(&mut self, program: Option<usize>, fetch: Key) {
         if let Some(before) = self.postponed.iter_mut().find(|it| it.program == program) {
             before.fetches.push_back(fetch);
@@ -1168,8 +1163,8 @@ impl Machine {
         }
     }
 
-    /// Fetches for a program go to their devices, up to the first whose addresses are not known. They are read, and
-    /// it, those behind it and the program wait. The devices are not asked to begin yet.
+    /// Gives fetches for a program to their devices, up to the first with unknown addresses. That one waits until they are
+    /// read, and so do the fetches behind it and the program. The devices do not begin yet.
     fn submit_or_postpone(&mut self, program: Option<usize>, mut fetches: VecDeque<Key>) {
         while let Some(&fetch) = fetches.front() {
             if let Some((at, block)) = self.missing(fetch) {
@@ -1182,7 +1177,7 @@ impl Machine {
         }
     }
 
-    /// A prefetch goes to its device, and what is demanded as soon as `T_driver` is over.
+    /// Gives a prefetch to its device at once, and a demand request when `T_driver` is over.
     fn submit_for(&mut self, program: Option<usize>, fetch: Key) {
         let job = self.jobs.get_mut(fetch).expect("a job lasts until it is done");
         let (at, blocks, is_demanded) = (job.device, job.piece.blocks(), job.is_demanded);
@@ -1196,7 +1191,7 @@ impl Machine {
         }
     }
 
-    /// The job that reads them, made for the program if nobody has.
+    /// The job that reads a block of addresses. If there is none, the program begins one.
     fn addresses_for(&mut self, program: Option<usize>, at: usize, block: MetadataBlock) -> Key {
         if let Some(&Progress::Coming(job)) = self.progress.get(&(at, block)) {
             return job;
@@ -1211,7 +1206,7 @@ impl Machine {
         job
     }
 
-    /// `T_driver` of what is fetched for a program; when it is over.
+    /// Adds `T_driver` of a fetch to its program's work. Returns when it is over.
     fn drive(&mut self, program: Option<usize>, driver: Nanos) -> Nanos {
         let runner = program.map(|index| &mut self.runners[index]);
         let Some(runner) = runner.filter(|runner| runner.ended.is_none()) else { return self.now };
@@ -1223,7 +1218,7 @@ impl Machine {
         work.end
     }
 
-    /// Takes out the first of those who wait for a job.
+    /// Takes out the first program that waits for a job.
     fn next_waiting(&mut self, waiting: &mut Option<(usize, usize)>) -> Option<usize> {
         let (first, last) = (*waiting)?;
         let next = self.runners[first].waits_before.take();
@@ -1241,24 +1236,24 @@ impl Machine {
         }
     }
 
-    /// What the program waited for is over, and is so much work.
+    /// A program's wait is over, and the given work follows.
     fn go_on(&mut self, index: usize, work: Nanos) {
         self.stop_waiting(index);
         self.runners[index].owed = Some(work);
         self.proceed_at(index, self.now);
     }
 
-    /// E: what the program waited for cannot be had.
+    /// E: the job that the program waited for has failed.
     fn fail(&mut self, index: usize) {
         self.runners[index].tally.errors += 1;
         self.go_on(index, Nanos::ZERO);
     }
 
-    /// P: the prefetch that the program waited for has not brought its block.
+    /// P: the prefetch that a program waited for has not brought its block.
     fn read_again(&mut self, index: usize, block: Block, at: usize) {
         self.stop_waiting(index);
         if let Some(job) = self.account.job_of(block) {
-            // Another one was first.
+            // Another program has demanded it already.
             return self.wait_for(index, job, at);
         }
         self.devices[at].1.count_retry();
@@ -1270,7 +1265,7 @@ impl Machine {
         self.policy.completed(self.now, fetch, Outcome::Resolved { file, size_bytes });
     }
 
-    /// Starts all that the policy wants to prefetch.
+    /// Starts all fetches that the policy wants.
     fn prefetch(&mut self) {
         for at in 0..self.devices.len() {
             let device = self.devices[at].0;
@@ -1291,7 +1286,7 @@ impl Machine {
         }
     }
 
-    /// The inode of a name's file is read, unless it is known or on its way.
+    /// Reads the inode of a name's file, unless it is known or in flight.
     fn start_lookup(&mut self, at: usize, fetch: FetchId, name: NameId) {
         let Some(&file) = self.names.get(&name) else {
             return self.policy.completed(self.now, fetch, Outcome::Refused);
@@ -1300,7 +1295,7 @@ impl Machine {
         self.look_up_in_turn(at);
     }
 
-    /// As many of the lookups that wait at a device as may be under way there. The device is not asked to begin yet.
+    /// Starts lookups that wait at a device, as many as the bound allows. The device does not begin yet.
     fn look_up_in_turn(&mut self, at: usize) {
         while self.lookups[at].under_way < self.lookups_max {
             let Some((fetch, file)) = self.lookups[at].in_turn.pop_front() else { return };
@@ -1355,7 +1350,7 @@ impl Machine {
     }
 
     fn device_index(&self, device: DeviceId) -> usize {
-        // Mostly there is one.
+        // Mostly there is only one.
         if let Some((first, _)) = self.devices.first()
             && *first == device
         {
@@ -1392,20 +1387,20 @@ impl Machine {
     }
 }
 
-/// The index of each device; of several with one number, that of the first.
+/// The index of each device; of the first if several share a number.
 fn first_indices(spec: &MachineSpec) -> HashMap<DeviceId, usize, Mix> {
     spec.devices.iter().enumerate().rev().map(|(index, (id, _))| (*id, index)).collect()
 }
 
-/// What is to happen, soonest first.
+/// Future events, soonest first.
 ///
-/// Mostly what is taken out puts in something else. So [`pop`](Events::pop) leaves it on top, done with; the next
-/// [`push`](Events::push) takes its place and goes down from there, or the next `pop` removes it. What is the soonest again
-/// does not move.
+/// Mostly an event makes another one. So [`pop`](Events::pop) leaves the event on top of the heap. The next
+/// [`push`](Events::push) replaces it and moves down from there, or the next `pop` removes it. If the new event is the soonest
+/// again, nothing moves.
 #[derive(Default)]
 struct Events {
     heap: BinaryHeap<Reverse<Event>>,
-    /// Whether the first one has been taken out.
+    /// Whether the event on top has been taken out.
     first_is_over: bool,
     serials: u64,
 }
@@ -1423,7 +1418,7 @@ impl Events {
         Turn::new(kind, self.serials)
     }
 
-    /// Puts in an event that has its turn.
+    /// Adds an event that has a turn.
     fn push_again(&mut self, event: Event) {
         if std::mem::take(&mut self.first_is_over)
             && let Some(mut first) = self.heap.peek_mut()
@@ -1448,7 +1443,7 @@ impl Run {
     /// Its first `blocks` blocks, and the others.
     fn split_at(self, blocks: u64) -> (Run, Run) {
         let Block { file, index } = self.first;
-        // Of none the place does not matter.
+        // The first block of an empty run does not matter.
         let rest = Block { file, index: index.saturating_add(blocks) };
         (Run { blocks, ..self }, Run { first: rest, blocks: self.blocks - blocks })
     }

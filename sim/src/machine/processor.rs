@@ -1,8 +1,7 @@
-//! Processors: whose work runs when.
+//! Processors: the order of programs' work.
 //!
-//! Work is never interrupted and is done in the order in which it comes. A prefetch's `T_driver` is
-//! work of the program that disclosed its file: if that program waits for a device then, the work
-//! is hidden in the wait, and the wait counts as stall only where it does not.
+//! Work is done in order of arrival, without interruption. `T_driver` of a prefetch is work of the program that disclosed its
+//! file. If that program waits for a device meanwhile, only the rest of the wait counts as stall.
 
 use foretell_policy::Nanos;
 
@@ -13,12 +12,12 @@ pub(super) struct Processor {
 }
 
 impl Processor {
-    /// When all work that has come will be done.
+    /// When all work so far will be done.
     pub(super) fn free_at(&self) -> Nanos {
         self.free_at
     }
 
-    /// Takes `work` in at `now`; when it will be done, and since when.
+    /// Adds `work` at `now`. Returns its start and its end.
     pub(super) fn run(&mut self, now: Nanos, work: Nanos) -> Work {
         let start = now.max(self.free_at);
         self.free_at = start + work;
@@ -33,7 +32,7 @@ pub(super) struct Work {
     pub(super) end: Nanos,
 }
 
-/// A program's wait for a device, and its own work meanwhile.
+/// A program's wait for a device, and its work meanwhile.
 #[derive(Clone, Debug)]
 pub(super) struct Wait {
     since: Nanos,
@@ -49,7 +48,7 @@ impl Wait {
         self.work.push(work);
     }
 
-    /// The stall that this was if it ends at `now`.
+    /// The stall of this wait if it ends at `now`.
     pub(super) fn stall(&self, now: Nanos) -> Nanos {
         let within = |work: &Work| work.end.min(now).saturating_sub(work.start.max(self.since));
         now.saturating_sub(self.since) - self.work.iter().map(within).sum()
@@ -70,7 +69,7 @@ mod tests {
         assert_eq!(wait.stall(Nanos(32)), Nanos(17 - 5 - 2));
         assert_eq!(wait.stall(Nanos(40)), Nanos(25 - 10));
         assert_eq!(processor.free_at(), Nanos(35));
-        // Over before the work that came first.
+        // It ends before earlier work does.
         assert_eq!(Wait::new(Nanos(35)).stall(Nanos(33)), Nanos::ZERO);
     }
 }

@@ -1,50 +1,48 @@
-//! What a program does: reads, computes and discloses, one step after another.
+//! Programs: sequences of reads, work and disclosures.
 //!
-//! Steps are produced lazily, so that a program may be endless or longer than memory. The functions
-//! here make the usual ones: passes over a file ([`passes`]) and a list of blocks in any order
-//! ([`list`]), with hints as programs of the literature give them ([`Disclosure`]).
+//! Steps are produced lazily, so a program may be endless or larger than memory. The functions here make the usual programs:
+//! passes over a file ([`passes`]) and a list of blocks in any order ([`list`]), with hints like those of programs in the
+//! literature ([`Disclosure`]).
 
 use std::ops::Range;
 
 use foretell_policy::{Block, DeviceId, Extent, FileId, Hint, Nanos, ReaderId, Segment, Target};
 
-/// One thing that a program does. The sequence's end is the program's end.
+/// One step of a program. The program ends with its steps.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Opens a file that this device serves: its inode is read, if the machine's opens cost that and nobody has
-    /// before.
+    /// Opens a file of this device. Its inode is read if the machine models inodes and no program has read it before.
     Open(FileId, DeviceId),
-    /// Looks at a file by its name: what is read for that is what an open reads.
+    /// Looks up a file by its name. It reads the same blocks as an open.
     Look(FileId, DeviceId),
-    /// Reads a block in a call of its own, and waits for it if need be.
+    /// Reads a block in a call of its own, and waits for it if necessary.
     Read(Block, DeviceId),
-    /// Reads several blocks in one call: what of them nobody has disclosed is asked for at once, and then waited for in
-    /// order.
+    /// Reads several blocks in one call: undisclosed ones are requested at once, and then waited for in order.
     Call {
-        /// The first of them.
+        /// The first block.
         first: Block,
-        /// How many.
+        /// The number of blocks.
         blocks: u64,
-        /// The bytes of the file that it asks for, which lie in these blocks.
+        /// The bytes of the call, which lie in these blocks.
         bytes: Range<u64>,
-        /// The device that serves them.
+        /// The device of the file.
         device: DeviceId,
     },
     /// Works for this long (`T_cpu`).
     Compute(Nanos),
-    /// Discloses, in the stream opened last; the first hint opens one.
+    /// Discloses in the stream opened last. The first hint opens a stream.
     Hint(Hint),
-    /// Opens another stream for the hints that follow; those open stay so until the program ends.
+    /// Opens another stream for the hints that follow. All streams stay open until the program ends.
     OpenStream,
-    /// Takes back what the stream opened last has disclosed and not yet read.
+    /// Cancels the hints of the stream opened last.
     Cancel,
-    /// Notes that what others may wait for has been done.
+    /// Sets a mark that other programs may await.
     Mark(MarkId),
-    /// Waits until some program has noted that this has been done; not at all if it has been already.
+    /// Waits until the mark is set.
     Await(MarkId),
 }
 
-/// What programs wait for of each other.
+/// A mark by which programs wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MarkId(pub u64);
 
@@ -53,15 +51,15 @@ pub type Steps = Box<dyn Iterator<Item = Step>>;
 
 /// A program of the simulated machine.
 pub struct Program {
-    /// To find it in reports.
+    /// Its name in reports.
     pub name: String,
-    /// Who it is to the policy; no two programs of a machine share one.
+    /// Its reader for the policy; different for each program of a machine.
     pub reader: ReaderId,
     /// When it starts.
     pub start: Nanos,
-    /// Whether the run is over when all others have ended, whatever this one still has to do.
+    /// Whether the run may end before this program does.
     pub background: bool,
-    /// What it does.
+    /// Its steps.
     pub steps: Steps,
 }
 
@@ -71,25 +69,25 @@ impl Program {
         Program { name: name.into(), reader, start: Nanos::ZERO, background: false, steps }
     }
 
-    /// The same, starting at `start`.
+    /// Starts it at `start`.
     #[must_use]
     pub fn starting_at(self, start: Nanos) -> Self {
         Program { start, ..self }
     }
 
-    /// The same, ended by the end of the others.
+    /// Ends it with the last program that is not in the background.
     #[must_use]
     pub fn in_background(self) -> Self {
         Program { background: true, ..self }
     }
 }
 
-/// A file, where it lies and how large it is.
+/// A file, its device and its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredFile {
     /// The file.
     pub file: FileId,
-    /// The device that serves it.
+    /// Its device.
     pub device: DeviceId,
     /// Its size in blocks.
     pub blocks: u64,
@@ -98,22 +96,22 @@ pub struct StoredFile {
 }
 
 impl StoredFile {
-    /// Reading block `index`.
+    /// The step that reads block `index`.
     pub fn read(&self, index: u64) -> Step {
         Step::Read(Block { file: self.file, index }, self.device)
     }
 
-    /// What hints name.
+    /// The target of hints.
     pub fn target(&self) -> Target {
         Target::File { file: self.file, size_bytes: self.blocks * self.block_bytes }
     }
 
-    /// The disclosure that the whole file will be read in sequence, `repeats` times over.
+    /// A hint that the whole file will be read in sequence, `repeats` times.
     pub fn hint(&self, repeats: u32) -> Hint {
         Hint { repeats, ..Hint::whole_file(self.target(), self.device) }
     }
 
-    /// The disclosure that these blocks will be read, in this order.
+    /// A hint that these blocks will be read in this order.
     pub fn hint_blocks(&self, indices: impl IntoIterator<Item = u64>) -> Hint {
         let segment = |index| Segment {
             offset_bytes: index * self.block_bytes,
@@ -125,19 +123,19 @@ impl StoredFile {
     }
 }
 
-/// When a program of several passes over a file discloses them.
+/// When a program discloses its passes over a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disclosure {
     /// Never.
     None,
-    /// At the start of each pass the next one, and the first one before it begins: the Davidson
-    /// program of TIP 1995, section 3.6.
+    /// The next pass at the start of each pass, and the first one before it begins, like the Davidson program of TIP 1995,
+    /// section 3.6.
     NextPass,
-    /// All of them before the first read.
+    /// All passes before the first read.
     UpFront,
 }
 
-/// Reads `file` in sequence, `passes` times over, working `cpu` after each block.
+/// Reads `file` in sequence, `passes` times, with work of `cpu` after each block.
 pub fn passes(file: StoredFile, passes: u32, cpu: Nanos, disclosure: Disclosure) -> Steps {
     let (pass, hints, next) = (0, 0, file.blocks);
     Box::new(Passes { file, passes, cpu, disclosure, pass, hints, next, works: false })
@@ -149,13 +147,13 @@ struct Passes {
     passes: u32,
     cpu: Nanos,
     disclosure: Disclosure,
-    /// Passes begun.
+    /// Number of passes begun.
     pass: u32,
-    /// To be given before the next read.
+    /// The hint to give before the next read.
     hints: u32,
-    /// The block to be read next in this pass.
+    /// The next block of this pass.
     next: u64,
-    /// Whether a block has just been read.
+    /// Whether the last step was a read.
     works: bool,
 }
 
@@ -192,10 +190,10 @@ impl Iterator for Passes {
     }
 }
 
-/// Reads blocks of `file` in the order of `indices`, working `cpu` after each.
+/// Reads blocks of `file` in the order of `indices`, with work of `cpu` after each.
 ///
-/// With `batch_reads`, the first two batches of so many reads are disclosed at the beginning, and
-/// each further one at the start of the batch before it; without, nothing is.
+/// With `batch_reads`, the first two batches of so many reads are disclosed at the beginning, and each further one at the
+/// start of the batch before it. Without it, nothing is disclosed.
 pub fn list(file: StoredFile, indices: Vec<u64>, cpu: Nanos, batch_reads: Option<usize>) -> Steps {
     let count = indices.len();
     Box::new((0..count).flat_map(move |at| {
@@ -208,7 +206,7 @@ pub fn list(file: StoredFile, indices: Vec<u64>, cpu: Nanos, batch_reads: Option
     }))
 }
 
-/// The batches of `batch` reads out of `count` to disclose before read number `at`.
+/// The reads, of `count` in batches of `batch`, that are disclosed before read number `at`.
 fn due_batches(at: usize, batch: usize, count: usize) -> Vec<std::ops::Range<usize>> {
     let part = |first: usize| first.min(count)..(first + batch).min(count);
     let due = match at {

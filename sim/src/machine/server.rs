@@ -1,23 +1,22 @@
-//! What serves a device's fetches: queues, and the modelled devices behind them.
+//! Servers of devices: queues, and the modelled disks behind them.
 //!
-//! A *job* is one fetch, or one read around the cache. It becomes one request for each disk and
-//! contiguous piece, and is done when the last of them is. For each disk: what arrives waits in the
-//! striper's queue; what is dispatched is at the drive, which serves what it can begin soonest.
+//! A *job* is a fetch, a read of metadata, or a read around the cache. It becomes one request for each disk and contiguous
+//! piece, and is done when the last of them is. A request waits in the disk's queue until it is dispatched to the drive. The
+//! drive serves the request first that it can begin soonest.
 //!
 //! Rules, for each disk:
-//! * A request that a program waits for is dispatched at once.
-//! * Prefetches are dispatched in the queue's order, while fewer than the limit are at the drive
-//!   and none waits there behind a demand request that has not begun.
-//! * A job that a program comes to wait for is promoted: what of it is not dispatched becomes
-//!   demand. (Its place in the queue stays until its turn and is passed over then.)
+//! * A demand request, which a program waits for, is dispatched at once.
+//! * Prefetches are dispatched in the queue's order, while fewer than the limit are at the drive and no demand request waits
+//!   there.
+//! * A prefetch is promoted when a program begins to wait for it: its requests that are not dispatched become demand requests.
+//!   (Their old places in the queue are skipped at their turns.)
 //!
-//! So a demand request never waits behind a prefetch that was dispatched after it came.
+//! So a demand request never waits for a prefetch that was dispatched after its arrival.
 //!
-//! Disks may be ill ([`fault`](super::fault)): what a request comes to is known when it is begun, and the worst of
-//! its requests is what comes of a job.
+//! Disks may have [faults](super::fault). The outcome of a request is drawn when it begins. A job has the worst outcome of its
+//! requests.
 //!
-//! A server keeps no time: it is told `now`, says when what it begins will end, and is told when
-//! that is.
+//! A server has no clock. It is told `now`, returns the ends of services that it begins, and is called at these ends.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -36,14 +35,14 @@ use crate::device::held::Held;
 use crate::device::{Device, DiskParameters, Flat, Request};
 use crate::layout::{FileId, Layout};
 
-/// What a device of the machine is.
+/// A device of the machine.
 #[derive(Clone, Debug)]
 pub enum DeviceSpec {
-    /// Latency, then transfer; the same for every block, wherever it lies.
+    /// Latency, then transfer, independent of places.
     Flat {
-        /// Of each request.
+        /// Time before the first block of a request.
         latency: Nanos,
-        /// Of each block after that.
+        /// Time of each block.
         transfer: Nanos,
         /// Requests served side by side; `None`: any number.
         slots: Option<usize>,
@@ -52,50 +51,50 @@ pub enum DeviceSpec {
     Array(Box<ArraySpec>),
 }
 
-/// What an array is told of programs that wait.
+/// What an array knows of programs that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// Nothing, as behind a kernel: all requests are alike, and their order is that of the queue.
+    /// Nothing, as behind a kernel: all requests are alike and stay in the queue's order.
     None,
-    /// Which requests somebody waits for when they come.
+    /// Whether a program waits for a request when it arrives.
     Arrival,
-    /// That, and which prefetches somebody comes to wait for.
+    /// Also when a program begins to wait for a prefetch.
     Promotion,
 }
 
 /// Disks behind a striping driver.
 #[derive(Clone, Debug)]
 pub struct ArraySpec {
-    /// Each of the disks.
+    /// The model of each disk.
     pub disk: DiskParameters,
-    /// How many.
+    /// The number of disks.
     pub disks: usize,
     /// Sectors in a stripe unit.
     pub unit_sectors: u64,
-    /// Where files lie in the volume.
+    /// The places of files in the volume.
     pub layout: Layout,
-    /// Order of prefetches in each disk's queue.
+    /// The order of prefetches in each disk's queue.
     pub order: Order,
-    /// Most prefetches dispatched to a disk and not done.
+    /// Bound of prefetches dispatched to a disk and not done.
     pub prefetches_per_disk: usize,
     /// Seed of devices that draw their latencies.
     pub seed: u64,
-    /// What it is told of programs that wait.
+    /// What it knows of programs that wait.
     pub priority: Priority,
-    /// Bytes that the end of a file's last request is a multiple of.
+    /// The last request of a file ends at a multiple of so many bytes.
     pub page_bytes: u64,
 }
 
-/// The unit in which file systems of today read, bytes.
+/// Bytes of the unit in which file systems of today read.
 pub const PAGE_BYTES: u64 = 4096;
-/// The TIP papers' number of prefetches at a disk.
+/// Prefetches at a disk in the TIP papers.
 pub const PREFETCHES_PER_DISK: usize = 5;
-/// The TIP papers' stripe unit, 64 KB.
+/// The stripe unit of the TIP papers, 64 KB.
 pub const STRIPE_UNIT_SECTORS: u64 = 64 * 1024 / SECTOR_BYTES;
 
 impl ArraySpec {
-    /// HP 97560 disks in 64 KB units, with SCAN (both ways) and five prefetches at a disk, much as the TIP papers' arrays.
-    /// `sizes_bytes` are the files, one after another in the volume.
+    /// HP 97560 disks in 64 KB units, with SCAN (both ways) and five prefetches at a disk, similar to the TIP papers' arrays.
+    /// `sizes_bytes` are the files, which lie one after another in the volume.
     pub fn hp97560(
         disks: usize,
         sizes_bytes: impl IntoIterator<Item = (foretell_policy::FileId, u64)>,
@@ -128,7 +127,7 @@ pub(super) struct Run {
 /// Sizes of files, bytes.
 pub(super) type Sizes = Arc<HashMap<foretell_policy::FileId, u64, Mix>>;
 
-/// What a job brings.
+/// The blocks of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     Blocks(Run),
@@ -138,16 +137,16 @@ pub(super) enum Piece {
 /// A block of a file system that is not data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum MetadataBlock {
-    /// The one that holds the inode of a file.
+    /// The block that holds the inode of a file.
     Inode(foretell_policy::FileId),
-    /// One of the blocks of addresses of a file; its number is that of [`crate::layout::address_blocks`].
+    /// A block of addresses of a file, numbered as in [`crate::layout::address_blocks`].
     Addresses(foretell_policy::FileId, u64),
-    /// A block of a directory, which is placed as the first one of this file.
+    /// A block of a directory. It lies where this file's first block does.
     Directory(foretell_policy::FileId),
 }
 
 impl Piece {
-    /// How many blocks it is.
+    /// The number of its blocks.
     pub(super) fn blocks(self) -> u64 {
         match self {
             Piece::Blocks(run) => run.blocks,
@@ -156,7 +155,7 @@ impl Piece {
     }
 }
 
-/// A service that has begun: when it ends, and what to call it then.
+/// A service that has begun: its end, and its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Begun {
     pub(super) end: Nanos,
@@ -169,41 +168,41 @@ pub(super) struct Done {
     pub(super) job: Key,
     /// From its first dispatch to its end.
     pub(super) since_dispatch: Nanos,
-    /// What has come of it: the worst that came of its requests.
+    /// The worst outcome of its requests.
     pub(super) arrival: Arrival,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Part {
     job: Key,
-    /// Which of the job's requests it is.
+    /// Its number among the job's requests.
     number: u32,
     request: Request,
     class: Class,
 }
 
-/// One disk: its queue, what is at the drive, and the drive.
+/// One disk: its queue, the requests at the drive, and the drive.
 struct Disk {
     device: Box<dyn Device>,
     health: Health,
     queue: DeviceQueue<Part>,
     /// Demand requests in the queue.
     demands_waiting: usize,
-    /// Dispatched and not begun, oldest first.
+    /// Requests dispatched and not begun, oldest first.
     held: Held<Part>,
     /// Demand requests among them.
     demands_held: usize,
     serving: usize,
-    /// So many of its slots begin nothing until they are released.
+    /// Number of its slots that wait to be released.
     held_back: usize,
     prefetches_dispatched: usize,
     prefetches_max: usize,
-    /// Of requests that are done.
+    /// Of finished requests.
     busy_ns: u64,
     sectors: u64,
 }
 
-/// Of a job, each with its disk, and whether it was dispatched.
+/// The requests of a job, each with its disk, and whether it was dispatched.
 #[derive(Default)]
 struct Requests {
     all: Vec<(DiskIndex, Request)>,
@@ -211,7 +210,7 @@ struct Requests {
 }
 
 struct Job {
-    /// In the queue.
+    /// Its class in the queue.
     class: Class,
     /// Whether a program waits for it, whatever its class.
     is_awaited: bool,
@@ -219,7 +218,7 @@ struct Job {
     blocks: u64,
     arrival: Arrival,
     requests: Requests,
-    /// When the first of them was.
+    /// When the first request was dispatched.
     dispatched: Option<Nanos>,
 }
 
@@ -239,20 +238,20 @@ enum Place {
 /// A device of the machine; see the [module](self).
 pub(super) struct Server {
     block_bytes: u64,
-    /// Of files of which it is known.
+    /// Sizes of files, where known.
     sizes_bytes: Sizes,
     priority: Priority,
     place: Place,
     disks: Vec<Disk>,
-    /// Whether a slot of a disk that has ended a request waits to be released before its next.
+    /// Whether a slot that has ended a request waits to be released before its next.
     holds: bool,
-    /// Disks of which a slot waits, longest first.
+    /// Disks with a waiting slot, longest wait first.
     held_back: VecDeque<usize>,
     jobs: Beside<Job>,
     in_service: Slab<InService>,
-    /// Disks to which something has happened since they were last asked what they can begin.
+    /// Disks with changes since they last began requests.
     stirred: Vec<usize>,
-    /// Room for the requests of jobs to come.
+    /// Empty lists, kept for their room.
     spare: Vec<Requests>,
     report: DeviceReport,
 }
@@ -297,7 +296,7 @@ impl Server {
         }
     }
 
-    /// What will be the matter with the disks, as those of `device`.
+    /// Sets the faults of the disks, which are those of `device`.
     pub(super) fn set_faults(&mut self, faults: &Faults, device: DeviceId) {
         for fault in faults.schedule.iter().filter(|fault| fault.device == device) {
             let (disks, exists) =
@@ -309,31 +308,31 @@ impl Server {
         }
     }
 
-    /// Whether a slot of a disk that has ended a request begins its next only when it is [`release`](Self::release)d.
+    /// Sets whether a slot that has ended a request begins its next only when it is [`release`](Self::release)d.
     pub(super) fn set_holds(&mut self, holds: bool) {
         self.holds = holds;
     }
 
-    /// The slot that has waited longest may begin its next request.
+    /// Lets the slot that has waited longest begin its next request.
     pub(super) fn release(&mut self) {
         let disk = self.held_back.pop_front().expect("each service that ended is released once");
         self.disks[disk].held_back -= 1;
         self.stirred.push(disk);
     }
 
-    /// Whether nothing is under way, nor waits.
+    /// Whether no request is in flight or waits.
     pub(super) fn is_idle(&self) -> bool {
         let disk_is_idle = |disk: &Disk| disk.serving == 0 && disk.held.is_empty();
         let nothing_waits = self.jobs.is_empty() && self.held_back.is_empty();
         nothing_waits && self.in_service.is_empty() && self.disks.iter().all(disk_is_idle)
     }
 
-    /// What was here in vain will be tried again.
+    /// Counts a job that will be tried again.
     pub(super) fn count_retry(&mut self) {
         self.report.retries += 1;
     }
 
-    /// Takes a job in.
+    /// Adds a job.
     pub(super) fn submit(&mut self, job: Key, class: Class, piece: Piece) {
         let is_awaited = class == Class::Demand;
         let class = if self.priority == Priority::None { Class::Prefetch } else { class };
@@ -371,11 +370,10 @@ impl Server {
         }
     }
 
-    /// Dispatches and begins what can be, and adds to `begun` when it will end.
+    /// Dispatches and begins all requests that it can. Adds their ends to `begun`.
     pub(super) fn begin(&mut self, now: Nanos, begun: &mut Vec<Begun>) {
-        // The others have begun what they could, and nothing has come or gone since. (What is the matter with a disk
-        // changes how long a service takes and what comes of it, not whether it may begin.) Disk by disk, as they are
-        // numbered.
+        // Other disks have nothing new to begin. (Faults change the times and outcomes of services, not whether they may
+        // begin.) In the order of the disks' numbers.
         let mut stirred = std::mem::take(&mut self.stirred);
         stirred.sort_unstable();
         stirred.dedup();
@@ -393,7 +391,7 @@ impl Server {
         self.stirred = stirred;
     }
 
-    /// A service has ended; the job if that was the last of it.
+    /// A service has ended. Returns the job if it is done.
     pub(super) fn ended(&mut self, now: Nanos, service: Key) -> Option<Done> {
         let ended = self.in_service.remove(service);
         let InService { disk, part, took, arrival } =
@@ -422,7 +420,7 @@ impl Server {
         Some(Done { job: part.job, since_dispatch: now - dispatched, arrival })
     }
 
-    /// What has come of it until `now`.
+    /// The report of the device at `now`.
     pub(super) fn report(&self, device: u64, now: Nanos) -> DeviceReport {
         let occupied = self.disks.iter().map(|disk| disk.occupied_ns(now));
         DeviceReport {
@@ -435,7 +433,7 @@ impl Server {
         }
     }
 
-    /// What tells blocks of metadata apart: files whose inodes lie in the same one have it in common.
+    /// The identity of a block of metadata: files with their inodes in the same block share it.
     pub(super) fn identity(&self, metadata: MetadataBlock) -> MetadataBlock {
         match (metadata, &self.place) {
             (MetadataBlock::Inode(file), Place::Volume { layout, .. }) => {
@@ -464,7 +462,7 @@ impl Server {
                 let end = first + run.blocks * self.block_bytes;
                 let size = self.sizes_bytes.get(&run.first.file);
                 let last = size.map_or(end, |size| size.next_multiple_of(*page_bytes));
-                // What lies beyond the end of a file that was read all the same is taken to exist.
+                // Blocks that are read beyond the end of a file are taken to exist.
                 let end = if last > first { end.min(last) } else { end };
                 let extents = layout.extents(FileId(run.first.file.0), first, end - first);
                 striping.split_into(extents, parts);
@@ -482,7 +480,7 @@ impl Server {
         }
     }
 
-    /// Hands over to a drive what the rules allow.
+    /// Dispatches the requests that the rules allow to a drive.
     fn dispatch(&mut self, index: usize, now: Nanos) {
         let disk = &mut self.disks[index];
         while disk.may_dispatch() {
@@ -527,7 +525,7 @@ impl Disk {
         }
     }
 
-    /// For how long, until `now`, it could have done no more than it did: of its slots on average, or of its link.
+    /// Busy time until `now`: of its slots on average, or of its link, whichever is longer.
     fn occupied_ns(&self, now: Nanos) -> u64 {
         (self.busy_ns / self.device.slots() as u64).max(self.device.link_time(now).0)
     }
@@ -537,9 +535,9 @@ impl Disk {
         self.queue.push(part.class, self.device.position_of(part.request.sector), part);
     }
 
-    /// Whether the head of the queue may go to the drive: demands at once; a prefetch while there are fewer than so many of them
-    /// there, and no demand. TIP 1995, section 3.1, counts all outstanding requests, so that a prefetch may follow
-    /// a demand to the drive; here it waits.
+    /// Whether the head of the queue may go to the drive: a demand request at once, a prefetch while fewer than the limit and
+    /// no demand request wait there. In TIP 1995, section 3.1, all outstanding requests count, so that a prefetch may follow
+    /// a demand request to the drive; here it waits.
     fn may_dispatch(&self) -> bool {
         self.demands_waiting > 0
             || self.prefetches_dispatched < self.prefetches_max && self.demands_held == 0
@@ -550,7 +548,7 @@ impl Disk {
         self.held_back >= self.device.slots()
     }
 
-    /// Begins what the drive chooses, and says how long it takes.
+    /// Begins the request that the drive chooses. Returns it and its time.
     fn begin(&mut self, now: Nanos) -> Option<(Part, Nanos)> {
         if self.serving + self.held_back >= self.device.slots() {
             return None;
@@ -570,11 +568,11 @@ impl Disk {
     }
 }
 
-/// A device on which every block takes `transfer` after `latency`.
+/// A flat device: `latency` before the first block of a request, and `transfer` for each block.
 fn flat(latency: Nanos, transfer: Nanos, slots: usize, block_bytes: u64) -> Box<dyn Device> {
     let spec = FlatSpec {
         latency: Latency::Constant { latency_ms: latency.as_millis() },
-        // Infinite if the transfer takes no time.
+        // Infinite bandwidth if a transfer takes no time.
         bandwidth_bytes_per_s: block_bytes as f64 / transfer.as_secs(),
         link_bytes_per_s: f64::INFINITY,
         slots: slots.max(1),

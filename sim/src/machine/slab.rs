@@ -1,12 +1,12 @@
-//! Tables of what is under way: found by number, without a hash, in places that are used again.
+//! Tables of items in flight, found by key without a hash. Places are reused.
 //!
-//! * [`Slab`] gives its items their keys. A key names one item for ever: what is put in the same place later has
-//!   another one, and whoever asks with the old one finds nothing.
-//! * [`Beside`] keeps something more of the items of a slab, by the same keys.
+//! * [`Slab`] gives its items keys. A key names one item for ever: a later item in the same place has another key, and the
+//!   old key finds nothing.
+//! * [`Beside`] keeps more data about the items of a slab, by the same keys.
 //!
-//! Both take as many places as there were ever items at once.
+//! Both keep as many places as there were items at once.
 
-/// What names an item: its place, and how many were there before it.
+/// The name of an item: its place, and the number of items in that place before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     place: u32,
@@ -15,7 +15,7 @@ pub(super) struct Key {
 
 #[cfg(test)]
 impl Key {
-    /// That of the first item in `place`.
+    /// The key of the first item in `place`.
     pub(super) fn first_at(place: u32) -> Self {
         Key { place, generation: 0 }
     }
@@ -24,7 +24,7 @@ impl Key {
 /// Items and their keys; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Slab<T> {
-    /// With the generation of the item that is there, or will be.
+    /// Each with the generation of its present or next item.
     places: Vec<(u32, Option<T>)>,
     free: Vec<u32>,
 }
@@ -34,7 +34,7 @@ impl<T> Slab<T> {
         Slab { places: Vec::new(), free: Vec::new() }
     }
 
-    /// Takes an item in.
+    /// Adds an item.
     pub(super) fn insert(&mut self, item: T) -> Key {
         if let Some(place) = self.free.pop() {
             let (generation, vacant) = &mut self.places[place as usize];
@@ -46,7 +46,7 @@ impl<T> Slab<T> {
         Key { place, generation: 0 }
     }
 
-    /// Whether no item is there.
+    /// Whether it is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.free.len() == self.places.len()
     }
@@ -68,7 +68,7 @@ impl<T> Slab<T> {
     }
 }
 
-/// More about the items of a slab; see the [module](self).
+/// More data about the items of a slab; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Beside<T> {
     places: Vec<Option<(Key, T)>>,
@@ -79,7 +79,7 @@ impl<T> Beside<T> {
         Beside { places: Vec::new() }
     }
 
-    /// What was kept in this place before, if it was not removed.
+    /// Adds data. Returns the old data of this place, if it was not removed.
     pub(super) fn insert(&mut self, key: Key, item: T) -> Option<T> {
         let place = key.place as usize;
         if place >= self.places.len() {
@@ -88,7 +88,7 @@ impl<T> Beside<T> {
         self.places[place].replace((key, item)).map(|(_, before)| before)
     }
 
-    /// Whether nothing is kept.
+    /// Whether it is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.places.iter().all(Option::is_none)
     }

@@ -88,7 +88,7 @@ fn with_a_processor_of_its_own_a_program_works_or_stalls() {
     }
 }
 
-/// Alone, work after work is one event with a processor of its own, and two where others could come between.
+/// Adjacent work is one event on a processor of its own, and two where other programs could come between.
 #[test]
 fn alone_it_makes_no_difference_whose_the_processor_is() {
     for rules in Rules::ALL {
@@ -146,8 +146,8 @@ fn a_disk_gets_its_next_request_when_the_processor_comes_to_it() {
         assert_eq!(plain.programs[0].tally.cpu_ns, report.programs[0].tally.cpu_ns);
         assert!(plain.end_ns < report.end_ns, "{disks} disks: {plain:?} {report:?}");
     }
-    // A disk's eight requests have seven pauses between them. In each whoever waited for a block has had his turn
-    // before: to copy it, if no more.
+    // A disk's eight requests have seven pauses between them. In each, the program that waited for a block has had its turn
+    // first, at least to copy it.
     let disk_ns = |report: &Report| report.devices[0].busy_ns;
     let report = run(striper, 1);
     assert!(report.end_ns >= disk_ns(&report) + 7 * (striper.0 + HIT.0), "{report:?}");
@@ -165,7 +165,7 @@ fn a_striper_with_much_to_do_is_one_that_waits_for_the_processor() {
         spec.striper = Nanos(300_000);
         let report = spec.run(vec![program(1, hinted)]);
         assert_eq!(report.devices[0].prefetch_requests, BLOCKS);
-        // Each place waits for the processor after each of its requests.
+        // Each slot waits for the processor after each of its requests.
         if let Some(slots) = slots {
             let turns = BLOCKS / slots as u64;
             assert!(report.end_ns >= turns * (LATENCY.0 + spec.striper.0), "{report:?}");
@@ -224,7 +224,7 @@ fn what_all_had_done_at_the_end_of_one_is_noted() {
 
 #[test]
 fn demand_does_not_wait_for_a_deep_queue_of_prefetches() {
-    // A program that discloses far more than one slow slot can bring, beside one that does not.
+    // A program that discloses far more than a slow device with one slot can bring, beside a program without hints.
     let hinting = passes(file(1, 400), 1, Nanos::ZERO, Disclosure::UpFront);
     let plain = list(file(2, 20), (0..20).collect(), CPU, None);
     let start = Nanos(100_000_000);
@@ -259,7 +259,7 @@ fn an_open_reads_the_way_to_its_file() {
     directories.add_directory(root);
     directories.add_directory(set);
     directories.add(root, set, 4, || FileId(50));
-    // Of 341 entries of 24 bytes two blocks are needed: 335 of them are in the first.
+    // 341 entries of 24 bytes need two blocks: 335 entries fit the first.
     let mut blocks = (100..).map(FileId);
     for file in 1000..1341 {
         directories.add(set, FileId(file), 12, || blocks.next().expect("endless"));
@@ -272,8 +272,8 @@ fn an_open_reads_the_way_to_its_file() {
         let steps: Vec<Step> = files.iter().map(|&file| open(file)).collect();
         spec.run(vec![program(1, Box::new(steps.into_iter()))])
     };
-    // The inode and the block of the root, those of the directory, and the file's inode; then another one's; then the second
-    // block; then nothing.
+    // Inode and block of the root, inode and block of the directory, and the file's inode; then another file's inode; then
+    // the second block; then nothing.
     let all = [1000, 1001, 1340, 1000];
     for (files, inodes, blocks) in [(1, 3, 2), (2, 4, 2), (3, 5, 3), (4, 5, 3)] {
         let report = run(Metadata::Ffs, &all[..files]);
@@ -289,7 +289,7 @@ fn an_open_reads_the_way_to_its_file() {
 
 #[test]
 fn blocks_of_addresses_are_read_once_and_prefetches_wait_for_them() {
-    // The first has its address in the inode, the next two in one block, and those of the last are two levels deep.
+    // The first address is in the inode, the next two are in one block, and the last is two levels deep.
     let blocks = [11, 12, 2059, 2060];
     let run = |metadata, steps: Vec<Step>| {
         let mut spec = machine(Rules::TIP1, 30, flat(None));
@@ -302,15 +302,15 @@ fn blocks_of_addresses_are_read_once_and_prefetches_wait_for_them() {
     let reads = || blocks.into_iter().flat_map(|index| [whole.read(index), Step::Compute(CPU)]);
     let requests =
         |report: &Report| (report.devices[0].demand_requests, report.devices[0].prefetch_requests);
-    // Other blocks push those out of memory before the last is read once more.
+    // Other blocks evict these before the last is read once more.
     let others = (0..30).map(|index| file(2, 30).read(index));
     let steps: Vec<Step> = reads().chain(others).chain([whole.read(2060)]).collect();
     let [known, ffs] = [Metadata::Known, Metadata::Ffs].map(|how| run(how, steps.clone()));
-    // Of the file of 30 blocks 18 are beyond the inode's 12.
+    // 18 of the file's 30 blocks are beyond the inode's 12 addresses.
     assert_eq!((requests(&known), requests(&ffs)), ((35, 0), (35 + 3 + 1, 0)));
     assert_eq!(ffs.end_ns - known.end_ns, 4 * (DRIVER.0 + LATENCY.0));
     assert_eq!(ffs.programs[0].tally.reads, 35);
-    // Three reads, one after another, before the program can go on; the data comes meanwhile, but for the last.
+    // Three reads, one after another, before the program can go on. The data arrives meanwhile, except the last.
     let steps: Vec<Step> =
         [Step::Hint(whole.hint_blocks(blocks))].into_iter().chain(reads()).collect();
     let [known, ffs] = [Metadata::Known, Metadata::Ffs].map(|how| run(how, steps.clone()));
@@ -358,7 +358,7 @@ fn disclosed_names_are_looked_up_and_fetched_side_by_side() {
     assert_eq!(hinted.counts.hints_resolved, 30);
     assert_eq!(hinted.programs[0].tally.misses, 0);
     assert!(hinted.end_ns * 5 < plain.end_ns, "{} {}", hinted.end_ns, plain.end_ns);
-    // So many at once, in turn; and the data of the last ones after them.
+    // The bound at a time, in turn; and the data of the last lookups after them.
     for lookups_max in [1, 4, 15] {
         let few = MachineSpec { lookups_max, ..spec.clone() };
         let few_ns = few.run(vec![program(1, steps(true))]).end_ns;
@@ -367,7 +367,7 @@ fn disclosed_names_are_looked_up_and_fetched_side_by_side() {
         let most_ns = least_ns + 30 * (HIT.0 + CPU.0 + DRIVER.0);
         assert!(few_ns <= most_ns, "{lookups_max}: {few_ns} {most_ns}");
     }
-    // A name that is nobody's is refused, and nothing else happens.
+    // A lookup of an unknown name is refused, without other effects.
     spec.names.remove(&NameId(103));
     let hinted = spec.run(vec![program(1, steps(true))]);
     assert_eq!((hinted.counts.hints_refused, hinted.programs[0].tally.misses), (1, 1));
@@ -389,7 +389,7 @@ fn read_ahead_makes_few_requests_of_many_blocks() {
     assert!(requests(&ahead) <= 20, "{}", requests(&ahead));
     assert_eq!(ahead.devices[0].bytes, plain.devices[0].bytes);
     assert_eq!(ahead.programs[0].tally.misses, 0);
-    // The drive reads ahead too; what is saved is its overhead and T_driver.
+    // The drive reads ahead too: only its overhead and T_driver are saved.
     assert!(ahead.end_ns * 6 < plain.end_ns * 5, "{} {}", ahead.end_ns, plain.end_ns);
 }
 
@@ -432,7 +432,7 @@ fn the_last_block_is_read_as_far_as_the_file_goes() {
     );
 }
 
-/// Steps as they stand here.
+/// A program with these steps.
 fn steps(steps: impl IntoIterator<Item = Step, IntoIter: 'static>) -> Steps {
     Box::new(steps.into_iter())
 }
@@ -443,7 +443,7 @@ fn programs_wait_for_each_other() {
     let [first, second] = [1, 2].map(MarkId);
     let run = |processors| {
         let one = steps([work(10), Step::Mark(first), work(5), Step::Await(second), work(1)]);
-        // What was done long ago is not waited for.
+        // A mark that was set long ago needs no wait.
         let two = steps([Step::Await(first), work(3), Step::Mark(second), Step::Await(first)]);
         let three = steps([work(20), Step::Await(second), Step::Await(first), work(1)]);
         let machine = MachineSpec { processors, ..machine(Rules::LRU, 1, flat(Some(1))) };
@@ -470,14 +470,14 @@ fn who_waits_for_what_nobody_does_is_noticed() {
 }
 
 proptest! {
-    /// Whatever is put in after one was taken out, and though that comes again, later, with its turn.
+    /// Events are added after one was taken out, which may come again, later, with its turn.
     #[test]
     fn events_come_in_the_order_of_instants_and_turns(
         steps in prop::collection::vec((0u8..5, 0u64..6), 1..200),
     ) {
         let (mut events, mut model) = (Events::default(), BTreeMap::new());
         let (mut now, mut last): (u64, Option<Event>) = (0, None);
-        // All that is left is taken out in the end, and once more.
+        // All events left are taken out in the end, and one more `pop` finds none.
         let rest = std::iter::repeat_n((4, 0), steps.len() + 1);
         for (what, later) in steps.into_iter().chain(rest) {
             let at = Nanos(now + later);

@@ -1,21 +1,20 @@
-//! That a run comes to its end: a machine or a policy that does ever more without a step of any program is stopped
-//! with a panic.
+//! Stops a run with a panic if the machine or the policy goes on for ever without a step of any program.
 //!
-//! Counted are events, and fetches that the policy begins. From one step of a program to the next there may be so many
-//! for each access that was disclosed so far, and so many for each program, which may wait for a read that is tried
-//! several times. That is far more than a run needs: an access is fetched once, seldom again because its block was
-//! evicted unread, in a few requests, or in as many as its blocks have pieces.
+//! It counts events, and fetches that the policy begins. The number from one step of a program to the next is bounded: a part
+//! for each access disclosed so far, and a part for each program, whose read may be tried several times. That is far more
+//! than a run needs. An access is fetched once, and rarely again after an eviction. A fetch takes a few requests, or one for
+//! each piece of its blocks.
 //!
-//! *Not noticed*: a program that waits for ever while another one goes on for ever.
+//! Not noticed: a program that waits for ever while another one goes on for ever.
 
 use foretell_policy::{Extent, Hint, Nanos};
 
-/// Events and fetches for each access, beside its requests, for each program that may want the same processor.
+/// Events and fetches for each disclosed access, beside its requests, for each program that may want the same processor.
 const FOR_ACCESS: u64 = 16;
-/// Events for each try of each program's read, beside its requests.
+/// Events for each try of a program's read, beside its requests.
 const FOR_TRY: u64 = 64;
 
-/// What a run may still do before a program's next step.
+/// The events and fetches left until a program's next step.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     left: u64,
@@ -25,7 +24,7 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// A block is read in `pieces` requests at most.
+    /// For `programs` that try a read `tries_max` times. A block is read in at most `pieces` requests.
     pub(super) fn new(programs: usize, tries_max: u32, pieces: u64) -> Self {
         let programs = programs as u64 + 1;
         let for_try = FOR_TRY.saturating_add(pieces);
@@ -41,22 +40,22 @@ impl Watchdog {
         self.left = self.without_disclosures.saturating_add(disclosed);
     }
 
-    /// So many accesses were disclosed.
+    /// `accesses` were disclosed.
     pub(super) fn disclose(&mut self, accesses: u64) {
         self.accesses = self.accesses.saturating_add(accesses);
         self.left = self.left.saturating_add(self.for_access.saturating_mul(accesses));
     }
 
-    /// An event, or a fetch that the policy begins.
+    /// Counts an event, or a fetch that the policy begins.
     pub(super) fn count(&mut self, now: Nanos) {
         assert!(self.left > 0, "no end of events or fetches, and no step of a program, at {now}");
         self.left -= 1;
     }
 }
 
-/// Accesses that `hint` discloses, at most, if its file has `size_bytes`.
+/// An upper bound of the accesses that `hint` discloses, if its file has `size_bytes`.
 pub(super) fn accesses(hint: &Hint, size_bytes: u64, block_bytes: u64) -> u64 {
-    // Ranges need not begin where blocks do.
+    // Ranges may begin within blocks.
     let blocks = |length_bytes: u64| (length_bytes / block_bytes).saturating_add(2);
     let once = match &hint.extent {
         Extent::WholeFile => blocks(size_bytes),

@@ -1,4 +1,4 @@
-//! Each fault by itself, and whatever combination is drawn.
+//! Each fault by itself, and random combinations.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -127,7 +127,7 @@ fn a_disk_is_released_after_a_request_that_failed() {
     let report = spec.run(vec![program(1, plain(2))]);
     let device = report.devices[0];
     assert_eq!((device.failed_requests, device.retries, device.bytes), (2, 2, 2 * BLOCK_BYTES));
-    // After each of four requests, but for the last: that the program is then done is what ends the run.
+    // After each of four requests, except the last: the program, and so the run, has ended.
     assert_eq!(report.programs[0].tally.errors, 0);
     assert!(report.striper_ns >= 3 * spec.striper.0, "{report:?}");
 }
@@ -152,7 +152,7 @@ fn of_a_disk_that_fails_for_ever_each_read_is_an_error() {
 #[test]
 fn all_who_wait_for_a_read_have_its_error() {
     let spec = with(machine(Rules::LRU, 4, flat(Some(1))), &[from(0, EACH)]);
-    // One joins while it is served, one while it is to be tried again.
+    // One program joins during the service, one during the pause before another try.
     let later = |number: u64, ms: u64| program(number, plain(1)).starting_at(Nanos(ms * 1_000_000));
     let report = spec.run(vec![program(1, plain(1)), later(2, 1), later(3, 20)]);
     let errors: Vec<u64> = report.programs.iter().map(|program| program.tally.errors).collect();
@@ -167,7 +167,7 @@ fn a_failed_prefetch_is_refused_and_its_reader_asks_for_itself() {
     let spec = with(spec, &[from(0, EACH), from(LATENCY.0, Condition::Well)]);
     let report = spec.run(vec![program(1, hinted(10))]);
     let (tally, counts, device) = (report.programs[0].tally, report.counts, report.devices[0]);
-    // All are fetched at once. The first is waited for, and asked for again; so are the others when they are read.
+    // All are prefetched at once. The first is waited for, and then demanded; so are the others when they are read.
     assert_eq!((counts.prefetched, device.failed_requests), (10, 10));
     assert_eq!((counts.late, counts.refused), (1, 9));
     assert_eq!((tally.late, tally.misses, tally.errors), (1, 9, 0));
@@ -188,7 +188,7 @@ fn of_a_short_prefetch_the_first_blocks_are_used() {
     assert_eq!((well.counts.refused, well.devices[0].short_requests), (0, 0));
     let tally = short.programs[0].tally;
     assert_eq!(tally.reads, 64);
-    // Some of a prefetch's blocks arrive. What is read alone comes short each time, and is nothing.
+    // Some blocks of a prefetch arrive. A short read of a single block brings nothing.
     assert!(tally.hits > 0 && tally.errors > 0, "{tally:?}");
     assert!(tally.errors >= tally.misses, "{tally:?}");
 }
@@ -197,7 +197,7 @@ fn of_a_short_prefetch_the_first_blocks_are_used() {
 fn one_disk_of_an_array_fails_alone() {
     let fault = Fault { disk: Some(1), ..from(0, EACH) };
     let report = with(machine(Rules::LRU, 10, array(4)), &[fault]).run(vec![program(1, plain(64))]);
-    // A quarter of the units of 8 blocks, and blocks that lie in one of them in part.
+    // A quarter of the units of 8 blocks, and blocks that lie partly in one.
     let errors = report.programs[0].tally.errors;
     assert!((16..=24).contains(&errors), "{errors}");
     assert_eq!(report.devices[0].failed_requests, errors * 6);
@@ -222,7 +222,7 @@ fn inodes_and_lookups_are_tried_again_and_given_up() {
     let tally = report.programs[0].tally;
     assert_eq!((tally.opens, tally.inode_waits, tally.errors), (2, 1, 0));
     assert_eq!(report.devices[0].retries, 1);
-    // The second open tries again what the first has given up.
+    // The second open reads the inode that the first has given up.
     let report = run(100 * SECOND, false);
     let tally = report.programs[0].tally;
     assert_eq!((tally.opens, tally.inode_waits, tally.errors), (2, 2, 2));
@@ -230,7 +230,7 @@ fn inodes_and_lookups_are_tried_again_and_given_up() {
     let report = run(SECOND / 50, true);
     assert_eq!((report.counts.hints_resolved, report.counts.hints_refused), (1, 0));
     assert_eq!(report.programs[0].tally.inode_waits, 0);
-    // Given up before the program opens the file, which then can be had.
+    // The lookup fails before the program opens the file; then the disk has recovered.
     let report = run(2 * SECOND, true);
     assert_eq!((report.counts.hints_resolved, report.counts.hints_refused), (0, 1));
     let tally = report.programs[0].tally;
@@ -247,7 +247,7 @@ fn an_open_whose_way_cannot_be_read_is_given_up() {
         let open = || Step::Open(stored(0).file, DEVICE);
         spec.run(vec![program(1, Box::new([open(), open()].into_iter()))])
     };
-    // The root's inode; the second open tries it again.
+    // The root's inode fails; the second open reads it again.
     let report = run(100 * SECOND);
     let tally = report.programs[0].tally;
     assert_eq!((tally.inode_waits, tally.directory_waits, tally.errors), (2, 0, 2));
@@ -258,7 +258,7 @@ fn an_open_whose_way_cannot_be_read_is_given_up() {
 
 #[test]
 fn addresses_are_tried_again_and_given_up_with_what_needs_them() {
-    // One needs none, two the same block of addresses, and one two of them, of which one leads to the other.
+    // One block needs no addresses, two need the same block of addresses, and one needs two, of which one leads to the other.
     let blocks = [11, 12, 13, 2060];
     let whole = file(1, 3000);
     let run = |well_at_ns, hinted: bool| {
@@ -269,7 +269,7 @@ fn addresses_are_tried_again_and_given_up_with_what_needs_them() {
         let hint = hinted.then(|| Step::Hint(whole.hint_blocks(blocks)));
         let reads = blocks.into_iter().flat_map(move |at| [whole.read(at), Step::Compute(CPU)]);
         let steps = hint.into_iter().chain(reads).chain([Step::Compute(Nanos(200 * SECOND))]);
-        // What was given up is read by who comes when all is well.
+        // Addresses that were given up are read by the next read after recovery.
         let again = blocks.into_iter().map(move |at| whole.read(at));
         let later = program(2, Box::new(again)).starting_at(Nanos(150 * SECOND));
         spec.run(vec![program(1, Box::new(steps)), later])
@@ -313,26 +313,26 @@ fn a_fault_of_a_device_that_is_not_there_is_noticed() {
     with(machine(Rules::LRU, 10, array(3)), &[fault]).run(Vec::new());
 }
 
-/// The last of them is on a device of its own.
+/// Files; the last one is on a device of its own.
 const FILES: u64 = 3;
 const OTHER: DeviceId = DeviceId(2);
 const FILE_BLOCKS: u64 = 60;
 const DISKS_MAX: usize = 6;
 const LONG_STEPS: usize = 5_000;
 
-/// What a program discloses of what it reads.
+/// The hints of a program.
 #[derive(Clone, Copy, Debug)]
 enum Telling {
     Nothing,
-    /// The next reads, so many at a time.
+    /// Its next reads, so many at a time.
     Batches(usize),
-    /// As many blocks as it reads, but others.
+    /// As many blocks as it reads, but wrong ones.
     Wrong,
     /// The names of the files that it opens.
     Names,
-    /// All files, whole, so often over, each in a stream of its own.
+    /// All files, whole, so many times, each in a stream of its own.
     Whole(u32),
-    /// All that it reads, and takes it back half-way.
+    /// All its reads, cancelled half-way.
     Cancelled,
 }
 
@@ -343,8 +343,8 @@ struct Drawn {
     telling: Telling,
     cpu: Nanos,
     start: Nanos,
-    /// It begins again whenever it is at its end, until all others are. Not for ever: what it does in the meantime
-    /// would have no bound, and one that waits for nothing would never be noticed beside it.
+    /// It repeats its steps until all other programs have ended. A bound is needed: beside an endless program, a program that
+    /// waits for ever would not be noticed.
     is_long: bool,
 }
 
@@ -424,7 +424,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
     })
 }
 
-/// Some, and perhaps a long one behind them.
+/// Some runs, and perhaps a long one behind them.
 fn programs() -> impl Strategy<Value = Vec<Drawn>> {
     let long = prop::option::of(drawn());
     (prop::collection::vec(drawn(), 1..4), long).prop_map(|(mut programs, long)| {
@@ -488,7 +488,7 @@ fn know_files(spec: &mut MachineSpec) {
     files().for_each(|file| spec.directories.add(root, file, 3, || block));
 }
 
-/// A machine, to be given rules.
+/// A machine without its rules.
 fn machines() -> impl Strategy<Value = MachineSpec> {
     let memory = (1..60u64, 1..17u64, 1..40usize, 1..8usize);
     let metadata = prop::sample::select(vec![Metadata::Known, Metadata::Inodes, Metadata::Ffs]);
@@ -540,7 +540,7 @@ fn reading(runs: &[(u64, RangeInclusive<u64>)], telling: Telling, cpu: u64, star
     Drawn { reads, telling, cpu: Nanos(cpu), start: Nanos(start), is_long: false }
 }
 
-/// What holds for whatever was run.
+/// Checks of every report.
 fn check(spec: &MachineSpec, drawn: &[Drawn], report: &Report) {
     for (program, drawn) in report.programs.iter().zip(drawn) {
         let tally = program.tally;
@@ -557,7 +557,7 @@ fn check(spec: &MachineSpec, drawn: &[Drawn], report: &Report) {
     }
     let counts = report.counts;
     let ends = counts.useful + counts.late + counts.wasted + counts.unfinished + counts.refused;
-    // What a long one has disclosed may not have come yet.
+    // Blocks of a long run may not have arrived yet.
     let has_ended = drawn.iter().all(|drawn| !drawn.is_long);
     assert!(
         if has_ended { counts.prefetched == ends } else { counts.prefetched >= ends },
@@ -570,7 +570,7 @@ fn check(spec: &MachineSpec, drawn: &[Drawn], report: &Report) {
     if failed == 0 {
         assert_eq!((errors, of_devices(|device| device.retries), counts.refused), (0, 0, 0));
     }
-    // No device is done before its busiest disk is, and no program before its work.
+    // A run lasts as long as its busiest disk, and a program as long as its work.
     for device in report.devices.iter().filter(|device| has_slots(spec, device, 1)) {
         assert!(device.busiest_disk_ns <= report.end_ns, "{device:?}");
     }
@@ -582,8 +582,8 @@ fn cases(usual: u32) -> ProptestConfig {
     ProptestConfig { cases, ..given }
 }
 
-/// Two streams that want the same block, and to each of which it was worth more than to the other by an error of
-/// rounding: it went to and fro for ever.
+/// Two streams want the same block. A rounding error gave it a higher value for the stream without it, so that it went to and
+/// fro for ever.
 #[test]
 fn equal_values_do_not_go_to_and_fro() {
     let mut spec = machine(Rules::TIPTOE, 26, flat(None));
@@ -606,7 +606,7 @@ fn equal_values_do_not_go_to_and_fro() {
     check(&spec, &all, &run(&spec, &all));
 }
 
-/// Under `lru-sp`, two programs prefetched each in the place of what the other had prefetched, for ever.
+/// Under `lru-sp`, each of two programs evicted the other's prefetches for ever.
 #[test]
 fn owners_do_not_take_prefetches_from_each_other() {
     let mut spec = machine(Rules::LRU_SP, 43, flat(None));
@@ -640,7 +640,7 @@ fn owners_do_not_take_prefetches_from_each_other() {
     check(&spec, &all, &run(&spec, &all));
 }
 
-/// More streams name a file than are told of a loss: the others come upon it when they read.
+/// More streams name a file than are told of an eviction. The others notice it when they read.
 #[test]
 fn more_streams_than_are_told_name_a_file() {
     let mut spec = machine(Rules::LRU, 25, flat(None));
@@ -679,7 +679,7 @@ fn more_streams_than_are_told_name_a_file() {
     }
 }
 
-/// A device that has nothing of a block for many uses of it, one after the other: the next one is not found any more.
+/// Many uses in a row of a block lie on other devices: the next use is not found any more.
 #[test]
 fn many_uses_of_a_block_that_cannot_be_had() {
     let mut spec = machine(Rules::LRU, 50, flat(None));

@@ -1,24 +1,31 @@
-//! Linux's read-ahead of one open file, as `mm/readahead.c` decides on it: by the last call, the last window, and which
-//! pages are in memory.
+//! Linux's read-ahead of one open file, by the rules of `mm/readahead.c`: by the last call, the last window, and the pages in
+//! memory.
 //!
 //! Page by page of a call:
-//! * **A. Missing.** With the file's first page, or the page after the last call or the next but one, or in a call longer
-//!   than the longest window, a window begins: four times as long as the call, rounded up to a power of two, if that is up
-//!   to a 32nd of the longest, twice if it is up to a quarter, else the longest. Where more pages than the call has are in
-//!   memory just before it, too: as long as both, or twice those and the call if they go back to the file's first. Else what the call
-//!   asks for is read, and all else stays as it was.
-//! * **B. Marked.** A page of each window is marked when that is asked for: the first after the call, or after the window
-//!   before. Whoever comes to it asks for the next window: four times as long as the last if this is below a 16th of the
-//!   longest, or else twice. If the mark is not of the last window, the next one begins where pages are missing, and it is as much
-//!   longer than what is in memory up to there; if that is as much as a window, there is none.
+//! * **A. Missing.** A window begins at a missing page in these cases:
+//!   * It is the file's first page, one of the two pages after the last call, or the call is longer than the longest window.
+//!     The call's length is rounded up to a power of two. The window is four times as long if that is up to a 32nd of the
+//!     longest window, twice as long if it is up to a quarter, and the longest window otherwise.
+//!   * More pages than the call wants are in memory just before it. The window is as long as these and the call together, up
+//!     to the longest window. If these pages go back to the file's first page, they count twice.
 //!
-//! So a second run in the same file, and reads of what is in memory, do no harm; a mark outlives the window.
+//!   Otherwise only the pages of the call are read, and the state stays as it was.
+//! * **B. Marked.** Each window has a mark on one page: the first after the call, or after the window before. A read of that
+//!   page requests the next window. It is four times as long as the last if that is below a 16th of the longest, and twice as
+//!   long otherwise. If the mark is not of the last window, the next window begins at the first missing page, and its length
+//!   follows in the same way from the number of pages in memory up to there and the call. If that number is the longest
+//!   window, there is none.
 //!
-//! Some things differ from a kernel. What was asked for and is not read yet is taken to be in memory, whatever the policy
-//! does with it. And a kernel lets a window age that nobody reads on in: here it is taken back when half as many blocks as memory has have been
-//! asked for since, or when [`RUNS_MAX`] others of the file are in use: of more runs in turn a little less is read ahead. Marks, which are the page's there, are the program's, as is what
-//! the last call was, which is the open file's. Not modelled are an `io_pages` longer than a window, advice,
-//! and that kernels since 6.16 may end a window a few pages early, where a large folio would.
+//! So a second run in the same file, and reads of pages in memory, do not interrupt a run. A mark outlives its window.
+//!
+//! Differences from a kernel:
+//! * Pages that were requested and are not read yet count as in memory, whatever the policy does with them.
+//! * In a kernel, pages of an abandoned window age. Here the window is cancelled when half as many blocks as memory has were
+//!   requested since, or when [`RUNS_MAX`] other runs of the file are in use. So of more interleaved runs a little less is read
+//!   ahead.
+//! * Marks belong to the program, not to the page. The last call belongs to the program, not to the open file.
+//! * Not modelled: an `io_pages` longer than a window, advice, and windows of kernels since 6.16 that end a few pages early,
+//!   at a large folio.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -27,69 +34,69 @@ use foretell_policy::StreamId;
 
 use super::Advice;
 
-/// Runs of a file that may be read in turn.
+/// Interleaved runs of a file that are followed.
 const RUNS_MAX: usize = 16;
 
-/// Marks of a file that are kept: more than its runs have, as some are of runs that were left.
+/// Marks of a file that are kept: more than it has runs, since some belong to abandoned runs.
 const MARKS_MAX: usize = 4 * RUNS_MAX;
 
 /// Bytes of a page.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
-/// Pages that were asked for ahead, window after window.
+/// Adjacent windows that were requested.
 #[derive(Debug)]
 struct Run {
     stream: StreamId,
-    /// Up to here they are read, and up to there disclosed.
+    /// Pages are read up to `read`, and disclosed up to `until`.
     read: u64,
     until: u64,
-    /// The same, in blocks.
+    /// `until` in blocks.
     until_block: u64,
     /// When it was used last.
     used: Asked,
 }
 
-/// So many blocks had been asked for by a program.
+/// Time, as the number of blocks that a program had requested.
 pub(super) type Asked = u64;
 
 impl Run {
-    /// Whether a page was asked for, and is not read.
+    /// Whether a page was requested, and is not read.
     fn is_ahead(&self, page: u64) -> bool {
         (self.read..self.until).contains(&page)
     }
 }
 
-/// What is kept of a file; see the [module](self).
+/// The state of a file; see the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct OpenFile {
-    /// The page in which the last call ended, or after which, if that was at a page's end.
+    /// The page at the end of the last call: the next one if that was at a page's end.
     next: Option<u64>,
-    /// Pages of the present call that it has gone through, or asked for.
+    /// Pages of the present call that were handled or requested.
     called: Range<u64>,
-    /// The last window: its first page, its length, and how much of it lies behind its mark, that page included.
+    /// The last window: its first page, its length, and its pages from the mark on.
     start: u64,
     pages: u64,
     ahead: u64,
     runs: Vec<Run>,
-    /// Pages whose read asks for the next window, marked longest ago first.
+    /// Marked pages, which request the next window when they are read, oldest mark first.
     marks: VecDeque<u64>,
-    /// Discloses calls that nothing is read ahead of.
+    /// The stream of calls without read-ahead.
     alone: Option<StreamId>,
 }
 
-/// What a call goes by.
+/// The state of the machine before a call.
 pub(super) struct Scene<'a> {
     pub(super) block_bytes: u64,
     /// The longest window.
     pub(super) most_pages: u64,
     /// Blocks of the file.
     pub(super) in_file: u64,
-    /// Makes a stream.
+    /// Opens a stream.
     pub(super) open: &'a mut dyn FnMut() -> StreamId,
-    /// Whether a block of the file is in memory or on its way.
+    /// Whether a block of the file is in memory or in flight.
     pub(super) is_there: &'a dyn Fn(u64) -> bool,
     pub(super) advice: &'a mut Vec<Advice>,
-    /// Now.
+    /// The present time.
     pub(super) asked: &'a mut Asked,
 }
 
@@ -99,7 +106,7 @@ impl Scene<'_> {
         page.saturating_mul(PAGE_BYTES) / self.block_bytes
     }
 
-    /// Blocks that lie in these pages, wholly or in part.
+    /// Blocks that lie in these pages, entirely or in part.
     fn blocks_of(&self, pages: &Range<u64>) -> Range<u64> {
         let end = pages.end.saturating_mul(PAGE_BYTES).div_ceil(self.block_bytes);
         self.block_of(pages.start)..end.min(self.in_file)
@@ -110,7 +117,7 @@ impl Scene<'_> {
         block.saturating_mul(self.block_bytes) / PAGE_BYTES
     }
 
-    /// Discloses what of these blocks is not there, nor disclosed by one of the runs.
+    /// Discloses those of these blocks that are neither in memory nor disclosed by a run.
     fn disclose(&mut self, stream: StreamId, blocks: Range<u64>, runs: &[Run]) {
         let is_known = |scene: &Self, block| {
             (scene.is_there)(block) || runs.iter().any(|run| run.is_ahead(scene.page_of(block)))
@@ -128,12 +135,12 @@ impl Scene<'_> {
 }
 
 impl OpenFile {
-    /// It is opened anew.
+    /// The file is opened anew.
     pub(super) fn opened(&mut self) {
         (self.next, self.start, self.pages, self.ahead) = (None, 0, 0, 0);
     }
 
-    /// A call is about to be made for these bytes, which are in these blocks; both lie in the file.
+    /// Handles a call for these bytes, which lie in these blocks of the file.
     pub(super) fn call(&mut self, bytes: Range<u64>, blocks: Range<u64>, mut scene: Scene<'_>) {
         let scene = &mut scene;
         if bytes.is_empty() {
@@ -162,7 +169,7 @@ impl OpenFile {
         self.next = Some(bytes.end / PAGE_BYTES);
     }
 
-    /// Takes back what nobody has read on in since `then`.
+    /// Cancels runs that were not read since `then`.
     pub(super) fn age(&mut self, then: Asked, advice: &mut Vec<Advice>) {
         for run in self.runs.iter_mut().filter(|run| run.read < run.until && run.used < then) {
             advice.push(Advice::TakeBack(run.stream));
@@ -170,19 +177,20 @@ impl OpenFile {
         }
     }
 
-    /// All streams, which are not needed any more.
+    /// All streams, which are to be closed.
     pub(super) fn streams(&self) -> impl Iterator<Item = StreamId> {
         self.runs.iter().map(|run| run.stream).chain(self.alone)
     }
 
-    /// Whether a page is in memory, or was asked for.
+    /// Whether a page is in memory or requested.
     fn is_known(&self, page: u64, scene: &Scene<'_>) -> bool {
         self.called.contains(&page)
             || self.runs.iter().any(|run| run.is_ahead(page))
             || (scene.is_there)(scene.block_of(page))
     }
 
-    /// A: a window that begins with a missing page, if one does. The call wants so many pages from there on.
+    /// A: begins a window at a missing page, if one begins there. `wanted`: pages of the call from there on. Returns whether
+    /// it did.
     fn begin(&mut self, page: u64, wanted: u64, scene: &mut Scene<'_>) -> bool {
         let most = scene.most_pages;
         let goes_on = self.next.is_some_and(|next| (next..=next.saturating_add(1)).contains(&page));
@@ -223,8 +231,7 @@ impl OpenFile {
         self.extend(run, scene);
     }
 
-    /// The run that a window which begins with this page goes into: the one that ends there, or one that has been read, or a
-    /// new one.
+    /// The run for a window that begins at this page: the run that ends there, or else a run that is read, or a new one.
     fn run_for(&mut self, page: u64, scene: &mut Scene<'_>) -> usize {
         if let Some(same) = self.runs.iter().position(|run| run.until == page) {
             return same;
@@ -249,16 +256,16 @@ impl OpenFile {
         oldest
     }
 
-    /// The window is disclosed, and its page marked.
+    /// Discloses the window, and marks its page.
     fn extend(&mut self, run: usize, scene: &mut Scene<'_>) {
         let window = self.start..self.start + self.pages;
         let marked = window.end - self.ahead;
         let blocks = scene.blocks_of(&window);
-        // A block that is longer than a window was asked for with the one before.
+        // A block longer than a window was requested with the window before.
         let Run { stream, until, until_block, .. } = self.runs[run];
         debug_assert_eq!(window.start, until, "the run is one for this window");
         let from = until_block.max(blocks.start);
-        // What is in memory already gets no mark, and what comes anew has none from before.
+        // A page that is in memory already gets no mark. Pages that come anew lose old marks.
         let is_new = scene.block_of(marked) < from || !self.is_known(marked, scene);
         self.unmark(&window, scene);
         scene.disclose(stream, from..blocks.end, &self.runs);
@@ -274,14 +281,14 @@ impl OpenFile {
         run.used = *scene.asked;
     }
 
-    /// Of these pages, those that have left memory have no marks any more.
+    /// Removes the marks of those of these pages that have left memory.
     fn unmark(&mut self, pages: &Range<u64>, scene: &Scene<'_>) {
         let mut marks = std::mem::take(&mut self.marks);
         marks.retain(|mark| !pages.contains(mark) || self.is_known(*mark, scene));
         self.marks = marks;
     }
 
-    /// What a call for these blocks asks for from its first missing page on, and no more. Of a single block that is known without.
+    /// Requests the blocks of a call from its first missing page on, without read-ahead. A single block needs no disclosure.
     fn ask_for(&mut self, pages: Range<u64>, of_call: &Range<u64>, scene: &mut Scene<'_>) {
         let mut blocks = scene.blocks_of(&pages);
         if scene.block_bytes >= PAGE_BYTES {
@@ -297,7 +304,7 @@ impl OpenFile {
     }
 }
 
-/// The length of a window that begins with a call for so many pages.
+/// The length of a window that begins with a call for `wanted` pages.
 fn first_window(wanted: u64, most: u64) -> u64 {
     match wanted.min(most).next_power_of_two() {
         few if 32 * few <= most => 4 * few,
@@ -306,7 +313,7 @@ fn first_window(wanted: u64, most: u64) -> u64 {
     }
 }
 
-/// The length of the window after one of so many pages.
+/// The length of the window after one of `pages` pages.
 fn next_window(pages: u64, most: u64) -> u64 {
     match pages {
         few if 16 * few < most => 4 * few,
@@ -341,13 +348,13 @@ mod tests {
             InMemory { file, block_bytes, in_file, blocks, streams: 0, asked: 0 }
         }
 
-        /// A call for so many blocks, and what it brings into memory: first block and end of each run.
+        /// Makes a call for blocks. Returns the blocks that it brings into memory, as runs of first block and end.
         fn call(&mut self, first: u64, blocks: u64) -> Vec<(u64, u64)> {
             let end = (first + blocks).min(self.in_file);
             self.call_for(first * self.block_bytes..end * self.block_bytes)
         }
 
-        /// The same of bytes that lie in the file.
+        /// [`call`](Self::call) for bytes of the file.
         fn call_for(&mut self, bytes: Range<u64>) -> Vec<(u64, u64)> {
             let asked = bytes.start / self.block_bytes..bytes.end.div_ceil(self.block_bytes);
             let mut advice = Vec::new();
@@ -385,7 +392,7 @@ mod tests {
             runs
         }
 
-        /// Of several calls, those that bring something, each with one run.
+        /// Makes several calls. Returns those that bring blocks, each with its run.
         fn calls(&mut self, calls: impl IntoIterator<Item = (u64, u64)>) -> Vec<(u64, u64, u64)> {
             let mut all = Vec::new();
             for (first, blocks) in calls {
@@ -397,18 +404,18 @@ mod tests {
         }
     }
 
-    /// What calls for single pages of a file of 2048 bring into memory, by the page.
+    /// Reads single pages of a file of 2048. Returns those that bring pages into memory, with their runs.
     fn pages(reads: impl IntoIterator<Item = u64>) -> Vec<(u64, u64, u64)> {
         InMemory::new(PAGE_BYTES, 2048).calls(reads.into_iter().map(|page| (page, 1)))
     }
 
-    // What follows was seen of Linux 6.18 with mincore(2), on a FUSE file system, after each call.
+    // The following was measured on Linux 6.18 with mincore(2), on a FUSE file system, after each call.
 
     #[test]
     fn windows_grow_while_reads_are_in_sequence() {
         let windows = [(0, 0, 4), (1, 4, 12), (4, 12, 28), (12, 28, 60)];
         assert_eq!(pages(0..14), windows);
-        // A file's head is read again before each page.
+        // The first page is read again before each page.
         assert_eq!(pages((1..16).flat_map(|page| [0, page])), windows);
     }
 
@@ -430,7 +437,7 @@ mod tests {
         let runs = (0..5).flat_map(|page| [page, 1000 + page]);
         let (first, second): (Vec<_>, Vec<_>) = pages(runs).into_iter().partition(|of| of.0 < 1000);
         assert_eq!(first, [(0, 0, 4), (1, 4, 12), (4, 12, 30)]);
-        // There up to 28 and to 1008, since Linux ended the last ones where large folios would.
+        // Linux: up to 28 and 1008, since it ended the last windows at large folios.
         let windows =
             [(1000, 1000, 1001), (1001, 1001, 1002), (1002, 1002, 1005), (1004, 1005, 1009)];
         assert_eq!(second, windows);
@@ -450,7 +457,7 @@ mod tests {
 
     #[test]
     fn a_mark_outlives_a_read_elsewhere() {
-        // There up to 112 and 124, for the same reason.
+        // Linux: up to 112 and 124, for the same reason.
         let reads = [100, 101, 102, 103, 104, 110, 111, 105, 106];
         assert_eq!(
             pages(reads),
@@ -462,11 +469,11 @@ mod tests {
         );
     }
 
-    // And what follows from its rules.
+    // The following is derived from its rules.
 
     #[test]
     fn a_call_that_ends_within_a_page_goes_on_in_it() {
-        // Half of every other page: the one after the next is not in sequence.
+        // Half of every other page: the page after the next is out of sequence.
         for block_bytes in [512, 2048, PAGE_BYTES] {
             let mut file = InMemory::new(block_bytes, (1 << 20) / block_bytes);
             let pages = |file: &mut InMemory, page: u64| {
@@ -559,7 +566,7 @@ mod tests {
         file.file.opened();
         assert_eq!(file.call(51, 1), [(51, 52)]);
         assert_eq!(file.call(52, 1), [(52, 56)]);
-        // The mark is of the page, whoever opened the file.
+        // A mark belongs to the page, and outlives the open file.
         file.file.opened();
         assert_eq!(file.call(53, 1), [(56, 64)]);
     }
@@ -567,7 +574,7 @@ mod tests {
     /// A page cache of one file and the state of one open file, by the kernel's names.
     #[derive(Default)]
     struct Kernel {
-        /// In memory, and whether marked.
+        /// Pages in memory, and whether they are marked.
         pages: std::collections::BTreeMap<u64, bool>,
         prev_index: Option<u64>,
         start: u64,
@@ -649,7 +656,7 @@ mod tests {
     }
 
     proptest! {
-        /// Where memory is large enough for all, the same pages come in as in a kernel, whose rules are written down a second time above.
+        /// With enough memory, the same pages come in as in a kernel. The kernel's rules are written down a second time above.
         #[test]
         fn what_a_kernel_brings_in_is_brought_in(
             file_pages in 1u64..400,
@@ -686,7 +693,7 @@ mod tests {
             }
         }
 
-        /// Runs in turn, jumps, memory that loses blocks, opens and age. What is asked for lies in the file and was missing.
+        /// Interleaved runs, jumps, evictions, opens and age: requests lie in the file and were missing.
         #[test]
         fn whatever_comes_is_borne(
             shape in (prop::sample::select(vec![512u64, 1536, 4096, 8192, 12_800, 1 << 20]), 1u64..5_000),
@@ -746,7 +753,7 @@ mod tests {
         assert_eq!(advice, [Advice::TakeBack(StreamId(1))]);
         file.file.age(first + 1, &mut advice);
         assert_eq!(advice.len(), 1, "once");
-        // Where it ended another one may begin.
+        // Another run may begin where it ended.
         assert_eq!(file.calls([(2007, 1), (2008, 1)]), [(2007, 2007, 2008), (2008, 2008, 2012)]);
         assert_eq!(file.streams, 2);
     }

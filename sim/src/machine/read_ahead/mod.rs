@@ -1,17 +1,16 @@
-//! Read-ahead: what a kernel discloses to itself because reads were in sequence.
+//! Read-ahead: a kernel's disclosures to itself because of sequential reads.
 //!
-//! It is a hinter like others, with a stream of its own for each run of reads. So buffers have one owner: under `tip1` nothing is
-//! weighed and a window is fetched at once, as a kernel does it; under other rules it competes like anything disclosed.
-//! A call for several blocks asks for all of them at once, whether anything is read ahead or not.
+//! It is a hinter like others, with a stream for each run of reads. So all buffers belong to the policy. Under `tip1`, which
+//! compares no values, a window is fetched at once, as by a kernel. Under other rules it competes like other hints. A call for
+//! several blocks requests all of them at once, with or without read-ahead.
 //!
-//! * [`ReadAheadSpec::Doubling`]: for each file that a program reads, a *window* of blocks is disclosed, and the next one,
-//!   which is longer, when half of that is read. A call out of sequence takes back what was disclosed, and two in
-//!   sequence begin anew. A file whose first block is read first is taken to be read in sequence.
-//! * [`ReadAheadSpec::Linux`]: page by page, by the last call, the last window, the marks of windows and what is in memory
-//!   (`linux.rs` has the rules, and what is left out). So runs in turn are found, and a read elsewhere does no harm.
+//! * [`ReadAheadSpec::Doubling`]: for each file that a program reads, a *window* of blocks is disclosed. When half of it is
+//!   read, the next and longer window is. A call out of sequence cancels the disclosure, and two calls in sequence begin
+//!   anew. A read of a file's first block begins a sequence.
+//! * [`ReadAheadSpec::Linux`]: page by page, by the last call, the last window, the marks of windows and the pages in memory
+//!   (`linux.rs` has the rules, and the differences). It follows interleaved runs, and other reads do not interrupt them.
 //!
-//! Files that their program discloses have none. The files of a program that are followed are those it read
-//! last, as many as it might have open.
+//! Files that their program discloses are not read ahead. For each program, the files that it read last are followed.
 
 mod linux;
 
@@ -25,17 +24,17 @@ use linux::{Asked, OpenFile, PAGE_BYTES, Scene};
 /// Files that are followed for each program.
 const FILES_MAX: usize = 64;
 
-/// How far ahead is read.
+/// The rules of read-ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadAheadSpec {
-    /// Each window is twice as long as the one before, and is asked for when half of that is read.
+    /// Each window is twice as long as the one before, and is requested when half of that is read.
     Doubling {
         /// The first window, blocks.
         first_blocks: u64,
         /// The longest window, blocks.
         most_blocks: u64,
     },
-    /// As Linux does it (`mm/readahead.c`).
+    /// The rules of Linux (`mm/readahead.c`).
     Linux {
         /// Bytes of a block.
         block_bytes: u64,
@@ -44,20 +43,20 @@ pub enum ReadAheadSpec {
     },
 }
 
-/// Bytes of Linux's longest window as it comes.
+/// Bytes of Linux's longest window by default.
 const LINUX_WINDOW_BYTES: u64 = 128 << 10;
 
 impl ReadAheadSpec {
-    /// OSF/1's of TIP 1995: clusters of 8 blocks of 8 KB, up to 8 of them.
+    /// OSF/1 in TIP 1995: clusters of 8 blocks of 8 KB, up to 8 clusters.
     pub const OSF1: ReadAheadSpec = ReadAheadSpec::Doubling { first_blocks: 8, most_blocks: 64 };
 
-    /// Linux's as it comes: up to 128 KiB.
+    /// Linux by default: up to 128 KiB.
     pub fn linux(block_bytes: u64) -> Self {
         ReadAheadSpec::Linux { block_bytes, most_pages: LINUX_WINDOW_BYTES / PAGE_BYTES }
     }
 }
 
-/// Blocks that one call asks for, and the bytes of its file.
+/// The blocks of a call, and the bytes that it reads.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) file: FileId,
@@ -66,26 +65,26 @@ pub(super) struct Call {
     pub(super) bytes: Range<u64>,
 }
 
-/// What becomes of streams, in this order.
+/// Changes of streams, to be made in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Advice {
-    /// All that this one has disclosed is taken back.
+    /// Cancels the hints of this stream.
     TakeBack(StreamId),
-    /// It discloses these blocks of the call's file; some.
+    /// Discloses these blocks of the call's file; at least one.
     Disclose(StreamId, Range<u64>),
-    /// It is not needed any more.
+    /// Closes this stream.
     Close(StreamId),
 }
 
-/// What is known when a call is about to be made.
+/// The state of the machine before a call.
 pub(super) struct Circumstances<'a> {
     /// Blocks of its file.
     pub(super) in_file: u64,
-    /// Makes a stream.
+    /// Opens a stream.
     pub(super) open: &'a mut dyn FnMut() -> StreamId,
-    /// Whether a block of its file is in memory or on its way.
+    /// Whether a block of its file is in memory or in flight.
     pub(super) is_there: &'a dyn Fn(u64) -> bool,
-    /// Blocks that there is memory for.
+    /// Number of buffers.
     pub(super) capacity_blocks: u64,
 }
 
@@ -99,14 +98,14 @@ enum Followed {
 /// The read-ahead of one program; see the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead {
-    /// Read longest ago first.
+    /// Least recently read first.
     files: VecDeque<(FileId, Followed)>,
-    /// Of Linux's: blocks asked for so far.
+    /// For Linux: blocks requested so far.
     asked: Asked,
 }
 
 impl ReadAhead {
-    /// A call is about to be made; what is to be done before it is added to `advice`.
+    /// Adds the changes of streams before a call to `advice`.
     pub(super) fn before(
         &mut self,
         spec: Option<ReadAheadSpec>,
@@ -168,7 +167,7 @@ impl ReadAhead {
         }
     }
 
-    /// All streams, which are not needed any more.
+    /// Returns all streams, which are to be closed.
     pub(super) fn end(&mut self) -> Vec<StreamId> {
         self.files
             .drain(..)
@@ -187,21 +186,21 @@ impl Followed {
     }
 }
 
-/// A file under [`ReadAheadSpec::Doubling`], or none.
+/// A file under [`ReadAheadSpec::Doubling`], or without read-ahead.
 #[derive(Debug)]
 struct Sequence {
     stream: StreamId,
     /// The block that would be next in sequence.
     next: u64,
-    /// The first block beyond what is disclosed.
+    /// The end of the disclosed blocks.
     until: u64,
-    /// The present window, blocks; 0 while reads are not in sequence.
+    /// The present window, blocks; 0 while reads are out of sequence.
     window: u64,
 }
 
 impl Sequence {
     fn new(stream: StreamId) -> Self {
-        // Its first block would be in sequence; any other is not.
+        // A read of the first block is in sequence, another one is not.
         Sequence { stream, next: 0, until: 0, window: 0 }
     }
 
@@ -233,17 +232,17 @@ impl Sequence {
         }
     }
 
-    /// What is disclosed for a call in sequence: the call, and windows.
+    /// The disclosure for a call in sequence: its blocks, and windows.
     fn go_on(&mut self, lengths: (u64, u64), first: u64, end: u64) -> Option<Range<u64>> {
         let (first_blocks, most_blocks) = lengths;
         let from = if self.window == 0 { first } else { self.until };
         if self.window == 0 {
             self.extend(first, first_blocks, 1);
         }
-        // The block in the middle of the window, which asks for the next one.
+        // The block in the middle of the window requests the next one.
         while self.until.saturating_sub(self.window / 2) < end {
             let window = (2 * self.window).min(most_blocks);
-            // They grow no more: all that a long call asks for, at once.
+            // Windows do not grow any more: all windows of a long call at once.
             let is_steady = window == self.window;
             let marked = self.until - self.window / 2;
             let windows = if is_steady { (end - marked).div_ceil(window) } else { 1 };
@@ -252,7 +251,7 @@ impl Sequence {
         (self.until > from).then_some(from..self.until)
     }
 
-    /// So many windows of so many blocks, one after another from `from` on.
+    /// Adds `windows` windows of `window` blocks each, from `from` on.
     fn extend(&mut self, from: u64, window: u64, windows: u64) {
         self.window = window;
         self.until = from.saturating_add(window.saturating_mul(windows));
@@ -263,8 +262,8 @@ impl Sequence {
 mod tests {
     use super::*;
 
-    /// What calls for blocks of one file of `in_file` blocks, of which none is in memory, lead to: of whom, whether something is taken back, and what
-    /// is disclosed.
+    /// The effects of calls for blocks of a file of `in_file` blocks, none in memory: the call's first block, whether hints are
+    /// cancelled, and the disclosure.
     fn advice_of(
         spec: Option<ReadAheadSpec>,
         in_file: u64,
@@ -288,7 +287,7 @@ mod tests {
         all
     }
 
-    /// Of blocks of 8 KiB.
+    /// A call for blocks of 8 KiB.
     fn call(file: u64, first: u64, blocks: u64) -> Call {
         let bytes = first * 8192..(first + blocks) * 8192;
         Call { file: FileId(file), first, blocks, bytes }
@@ -312,7 +311,7 @@ mod tests {
         advice
     }
 
-    /// The same for calls for one block, which do not both.
+    /// [`advice_of`] for calls for one block, which either cancel or disclose.
     fn advice(spec: ReadAheadSpec, blocks: u64, reads: &[u64]) -> Vec<(u64, Option<Range<u64>>)> {
         let calls: Vec<(u64, u64)> = reads.iter().map(|&read| (read, 1)).collect();
         let all = advice_of(Some(spec), blocks, &calls);
@@ -331,7 +330,7 @@ mod tests {
         for spec in [None, Some(ReadAheadSpec::linux(8192))] {
             assert_eq!(advice_of(spec, 100, &random), expected);
         }
-        // Nor is anything read ahead of the first block of a file, but what is asked for.
+        // Nor after the first block of a file, which is requested alone.
         assert_eq!(advice_of(None, 100, &[(0, 2), (2, 1)]), [(0, false, Some(0..2))]);
     }
 
@@ -363,7 +362,7 @@ mod tests {
         let spec = ReadAheadSpec::Doubling { first_blocks: 4, most_blocks: 16 };
         let expected = [(0, Some(0..4)), (50, None), (51, Some(51..55))];
         assert_eq!(advice(spec, 100, &[0, 1, 50, 51, 51]), expected);
-        // Who begins in the middle has to show that he reads on.
+        // A sequence that begins in the middle needs a second read.
         assert_eq!(advice(spec, 100, &[7, 30, 31]), [(31, Some(31..35))]);
     }
 

@@ -1,4 +1,4 @@
-//! What the server's rules come to, one request at a time.
+//! The rules of the server, one request at a time.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn begin(server: &mut Server, now: Nanos) -> Vec<Begun> {
 }
 
 const BLOCK_BYTES: u64 = 8192;
-/// After all that is done.
+/// A time after all services.
 const LATER: Nanos = Nanos(1_000_000_000);
 
 fn run(index: u64) -> Run {
@@ -30,7 +30,7 @@ fn one_at_a_time() -> Server {
     )
 }
 
-/// Jobs in the order in which they end, all submitted before.
+/// The order in which jobs end that were all submitted before.
 fn ends(server: &mut Server) -> Vec<(Key, u64)> {
     let mut ends = Vec::new();
     let mut begun = begin(server, Nanos::ZERO);
@@ -138,7 +138,7 @@ fn who_is_not_told_of_demand_keeps_the_order_of_the_queue() {
         );
         server.promote(key(2));
         let order = ends(&mut server).into_iter().map(|(job, _)| job).collect::<Vec<_>>();
-        // What is waited for counts as such, whatever the array is told.
+        // A request with a waiting program counts as one, whatever the array knows.
         let report = server.report(0, LATER);
         let requests = (report.demand_requests, report.prefetch_requests, report.promoted);
         assert_eq!(requests, (2, 2, 1), "{priority:?}");
