@@ -32,6 +32,7 @@ fn a_large_hint_is_looked_at_to_its_end_without_another_call() {
 /// `cargo test --release -p foretell-cache --test bounded -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints times"]
+#[allow(clippy::print_stdout)]
 fn longest_wait_of_another_thread() {
     for frames in [10_000u64, 1_000_000] {
         let (cache, files) = cache(frames * BLOCK);

@@ -41,6 +41,7 @@ fn strided(count: u64) -> Extent {
 /// `cargo test --release -p foretell-policy --test bounded -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints times"]
+#[allow(clippy::print_stdout)]
 fn longest_calls() {
     let one_hint = || vec![scattered(0..10_000_000)];
     let many_hints = || (0..2500).map(|n| scattered(n * 4000..(n + 1) * 4000)).collect();

@@ -11,7 +11,11 @@ const PLACED_MAX: usize = 4096;
 
 /// A policy that has disclosed these extents of a large file.
 fn policy(capacity_blocks: u64, extents: Vec<Extent>) -> (Policy, StreamId) {
-    let mut policy = Policy::new(owned_config(capacity_blocks));
+    disclosing(owned_config(capacity_blocks), extents)
+}
+
+fn disclosing(config: Config, extents: Vec<Extent>) -> (Policy, StreamId) {
+    let mut policy = Policy::new(config);
     let stream = policy.open_stream(NOW, HINTER, Some(READER));
     let target = |file| Target::File { file: FileId(file), size_bytes: 1 << 50 };
     let first = Segment { offset_bytes: 0, length_bytes: 10 };
@@ -45,7 +49,7 @@ fn a_call_places_a_bounded_number_of_segments_and_the_last_one_says_that_it_is()
         let first = policy.next_fetch(NOW, OTHER).expect("its block");
         policy.completed(NOW, first.id, Outcome::Fetched);
         let mut before = load(&mut policy, stream);
-        assert!(before <= PLACED_MAX, "{before}");
+        assert!(before <= PLACED_MAX + 1, "{before}");
         let mut calls = 1;
         while policy.next(NOW, OTHER) == Next::More {
             let load = load(&mut policy, stream);
@@ -62,9 +66,11 @@ fn a_call_places_a_bounded_number_of_segments_and_the_last_one_says_that_it_is()
 
 #[test]
 fn a_full_device_leaves_nothing_to_be_looked_at() {
-    let (mut policy, _) = policy(100_000, stride(200_000));
-    let begun = std::iter::from_fn(|| policy.next_fetch(NOW, DISK)).count();
-    assert_eq!(begun, policy.config().outstanding_max);
+    let config = Config { outstanding_max: 4, ..owned_config(100_000) };
+    let (mut policy, _) = disclosing(config, stride(200_000));
+    for _ in 0..4 {
+        assert!(matches!(policy.next(NOW, DISK), Next::Fetch(_)));
+    }
     assert_eq!(policy.next(NOW, DISK), Next::Nothing, "else its driver would ask for ever");
 }
 
