@@ -8,6 +8,9 @@
 //!
 //! What the engine wants done is done after its lock is given up. A back end may complete a request within
 //! `start`, and that may start the next: such work is put in a queue of the thread, not on its stack.
+//!
+//! One call of the engine is bounded. If it leaves a search unfinished, its thread calls again ([`Shared::go_on`]). In between it
+//! gives up the lock, and threads that wait for it go first.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -117,14 +120,14 @@ pub(crate) struct State {
     known: Known,
     /// Files that hints are about, each held once, whoever has hinted it and how often.
     hinted: HashMap<FileId, Identity>,
-    /// A thread calls the engine until it has looked at everything.
+    /// Whether a thread is in [`Shared::go_on`].
     is_gone_on_with: bool,
     /// Scratch space.
     records: Vec<Record>,
 }
 
 impl State {
-    /// Whether this thread is to call the engine until it has looked at everything, since no other one does.
+    /// Whether this thread must [go on](Shared::go_on): the engine has left a search unfinished, and no other thread does.
     fn takes_over(&mut self) -> bool {
         let takes_over = self.engine.has_more() && !self.is_gone_on_with;
         self.is_gone_on_with |= takes_over;
@@ -226,7 +229,7 @@ impl Shared {
         result
     }
 
-    /// Ends a turn with the engine, and does what it wants done.
+    /// Gives up the lock of the engine, and carries out the work that it left.
     fn give_up(self: &Arc<Self>, mut state: MutexGuard<'_, State>, todo: Todo) {
         let objects = state.release_hinted(self.closed_max());
         drop(state);
@@ -234,7 +237,7 @@ impl Shared {
         self.carry_out(todo);
     }
 
-    /// Calls the engine until it has looked at everything. Before each call the threads that wait for the engine go first.
+    /// Calls the engine until its search is done. Threads that wait for the engine go first.
     #[cold]
     fn go_on(self: &Arc<Self>) {
         let mut has_more = true;
