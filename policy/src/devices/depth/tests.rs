@@ -155,6 +155,7 @@ impl Search {
 /// The table of `docs/internals/policy.md`: a search's time in this model, by depth. Print it with
 /// `cargo test -p foretell-policy --lib table_of_depths -- --nocapture`.
 #[test]
+#[expect(clippy::print_stdout, reason = "the table is for people")]
 fn table_of_depths() {
     let in_order = Layout::InOrder { passing: 12 };
     let far = Layout::Far { at_hand: false, seed: 1 };
