@@ -564,34 +564,33 @@ mod tests {
         )
     }
 
-    /// A hint behind many segments is looked up in the end, without an event, and no turn places all of them.
+    /// The last of many segments is fetched in the end, without an event, and no turn places all of them.
     #[test]
-    fn a_turn_leaves_the_rest_of_what_the_policy_looks_at_to_the_next_one() {
-        let (mut session, device) = (session(), DeviceId(1));
-        let stream = session.external;
-        let nothing = vec![Segment { offset_bytes: 0, length_bytes: 0 }; 200_000];
-        let target = Target::File { file: FileId(1), size_bytes: 1 << 40 };
-        session.policy.hint(session.now(), stream, Hint::segments(target, device, &nothing));
-        session.driver.add_device(device);
-        let path = PathBuf::from("/no/such/file");
-        let disclosure = Disclosure::whole_file(path, Certainty::MaybeFile);
-        session.disclose(stream, disclosure);
+    fn a_turn_leaves_the_rest_of_a_search_to_the_next_one() {
+        let mut session = session();
+        let path = std::env::temp_dir().join(format!("foretell-session-{}", std::process::id()));
+        std::fs::write(&path, [1; 100]).expect("a file");
+        let segment = |length_bytes| Segment { offset_bytes: 0, length_bytes };
+        let mut segments = vec![segment(0); 200_000];
+        segments.push(segment(100));
+        let extent = foretell_policy::Extent::Segments(segments.into());
+        let disclosure = Disclosure::whole_file(path.clone(), Certainty::File);
+        session.disclose(session.external, Disclosure { extent, ..disclosure });
+        let began = Instant::now();
+        while session.policy.counts().hints_resolved == 0 {
+            assert!(began.elapsed() < Duration::from_secs(10), "the name is not looked up");
+            session.turn();
+            session.wait(Some(Duration::from_millis(1)));
+        }
         let mut turns = 0;
-        loop {
+        while session.policy_has_more {
+            assert_eq!(session.policy.counts().prefetched, 0, "the last segment comes last");
             session.turn();
             turns += 1;
-            if !session.policy_has_more {
-                break;
-            }
-            assert!(turns < 1000, "no end");
         }
         assert!(turns > 10, "{turns}");
-        let began = Instant::now();
-        while session.policy.counts().hints_void == 0 {
-            assert!(began.elapsed() < Duration::from_secs(10), "the name was not looked up");
-            session.sleep();
-            session.turn();
-        }
+        assert_eq!(session.policy.counts().prefetched, 1);
+        std::fs::remove_file(path).expect("it is there");
     }
 
     /// No outcome of a lookup is taken in before the report, however soon it comes.

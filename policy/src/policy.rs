@@ -479,6 +479,7 @@ impl Policy {
 
     /// One bounded step of [`next_fetch`](Self::next_fetch): it places some thousand segments of one stream's hints, and
     /// searches some ten thousand positions.
+    #[inline(always)] // With every event.
     pub fn next(&mut self, now: Nanos, device: DeviceId) -> Next {
         // No hints, or rules that never prefetch.
         if self.stream_ids.is_empty() || self.arbiter.rules().prefetch == Prefetch::Never {
