@@ -1,8 +1,8 @@
-//! A file that is open, and how it is read.
+//! An open file, and how it is read.
 //!
-//! What is in frames is copied here and now (case A of the [engine](crate::engine)); for the rest the engine is asked,
-//! a part at a time, and who reads waits ([`File::read_at`], [`File::read_lent`]) or is called when all is there
-//! ([`File::read_then`]).
+//! Blocks that are in frames are copied at once, without the engine (case A of the [engine](crate::engine)). The engine is asked for
+//! the rest, a part at a time. The caller waits for it ([`File::read_at`], [`File::read_lent`]) or is called back when all of it has
+//! arrived ([`File::read_then`]).
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -14,44 +14,44 @@ use std::sync::{Arc, Mutex, PoisonError};
 use foretell_policy::{Block, Extent, FileId, Order, ReaderId, Reason, Segment, StreamId};
 
 use crate::backend::{Backend, BackendError};
-use crate::cache::{Identity, Shared};
 use crate::error::ReadError;
 use crate::read::{Keeper, Read, Then};
 use crate::read_ahead::ReadAhead;
 use crate::records::Record;
+use crate::shared::{Identity, Shared};
 use crate::slab::Frame;
 
-/// Bytes of a read that the engine is asked for at a time, and how many such parts are under way: a read of
-/// any length keeps a device busy, and the engine's lock is never held for long.
+/// Bytes of a part, which the engine is asked for at a time, so that its lock is never held for long; and how many parts of a
+/// read may be in flight, so that a long read keeps a device busy.
 const PART_BYTES: u64 = 1 << 20;
 const PARTS: usize = 8;
 
-/// Bytes that a handle that reads in order is taken to read next, at most; and that as a divisor of the budget.
+/// Most bytes to disclose ahead of a handle that reads in order: this many, and no more than the budget divided by this.
 const READ_ON_MAX_BYTES: u64 = 64 << 20;
 const READ_ON_DIVISOR: u64 = 4;
 
-/// Blocks whose frames are looked for at once.
+/// Blocks whose table entries and headers are loaded into the processor's caches at a time.
 const LOADED_BLOCKS: u64 = 32;
 
-/// Why what of a file is in memory is there, in bytes.
+/// Bytes of a file in memory, by the reason to keep them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CachedFor {
-    /// Somebody has disclosed that he will read it, is taken to go on to it, or is reading it.
+    /// A hint covers it, sequential read-ahead predicts it, or it is being read.
     pub expected_bytes: u64,
-    /// It was read without that.
+    /// It was read without a hint or a prediction.
     pub recent_bytes: u64,
-    /// It was read as expected, and nobody has needed its place.
+    /// It was read as expected, and its buffer has not been needed since.
     pub consumed_bytes: u64,
 }
 
 /// One version of a file, open.
 pub struct File {
     shared: Arc<Shared>,
-    /// What reads it is there as long as it is open.
+    /// Held so that the back end outlives its open files.
     backend: Arc<dyn Backend>,
     identity: Identity,
     pub(crate) id: FileId,
-    /// As the engine has it.
+    /// The engine keeps it up to date.
     size_bytes: Arc<AtomicU64>,
     reader: ReaderId,
     ahead: ReadAhead,
@@ -69,14 +69,14 @@ impl Drop for File {
     }
 }
 
-/// Memory that a read may go on writing to after nobody waits for it any more.
+/// Memory that a read may still write to after its caller has given it up.
 pub struct Lent {
     start: *mut u8,
     length: usize,
     keeper: Keeper,
 }
 
-// SAFETY: whoever makes one promises that the memory is nobody else's, and it is kept in whichever thread.
+// SAFETY: the maker promises that nothing else uses the memory, and that the keeper may be dropped in any thread.
 unsafe impl Send for Lent {}
 
 impl fmt::Debug for Lent {
@@ -86,17 +86,17 @@ impl fmt::Debug for Lent {
 }
 
 impl Lent {
-    /// `length` bytes from `start` on, which `keeper` keeps.
+    /// `length` bytes from `start` on, which `keeper` keeps alive.
     ///
     /// # Safety
-    /// Until the read has ended, or, if it is [given up](File::read_lent), until `keeper` is dropped, which may happen in any
-    /// thread and must not wait: the memory is valid for writes, and nobody makes a reference to it.
+    /// The memory must be valid for writes, and nothing may make a reference to it, until the read has ended. If the read is
+    /// [given up](File::read_lent), that holds until `keeper` is dropped. The drop may happen in any thread and must not wait.
     pub unsafe fn new(start: *mut u8, length: usize, keeper: Arc<dyn Send + Sync>) -> Self {
         Lent { start, length, keeper }
     }
 }
 
-/// A read of which the beginning was in memory, or nothing.
+/// A read whose first bytes, possibly none, have been copied from memory; the rest is missing.
 #[derive(Debug)]
 #[must_use]
 pub struct Partly {
@@ -106,15 +106,15 @@ pub struct Partly {
     goes_on: bool,
 }
 
-/// Where a read goes: borrowed until it is done, or lent for longer.
+/// The destination of a read. Without a keeper it is borrowed until the read is done, with one it is lent for longer.
 struct Place {
     start: *mut u8,
     length: usize,
     keeper: Option<Keeper>,
 }
 
-/// Waits for all that is under way when it goes: until then the program's memory is lent. Unless that is kept
-/// for longer and the program has given up.
+/// Parts in flight. Dropping it waits for them, since they write to the program's memory. It does not if the read was given up:
+/// then a keeper keeps the memory.
 struct UnderWay {
     reads: VecDeque<Arc<Read>>,
     is_given_up: bool,
@@ -147,22 +147,23 @@ impl File {
         &self.identity
     }
 
-    /// What tells the version that was opened from others.
+    /// The version that was opened, as the back end names it.
     pub fn version(&self) -> &[u8] {
         &self.identity.version
     }
 
-    /// Its size when it was opened, or as it was told since ([`changed`](File::changed)), bytes.
+    /// Its size in bytes when it was opened, or as told by [`changed`](File::changed) since.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes.load(Ordering::SeqCst)
     }
 
-    /// Bytes of the file are others than they were, or it has another size. Reads that begin after this has returned, by whichever handle
-    /// of [this file](crate::Session::open_again), find what is there now; those that are under way, either; they fail as
-    /// [`Changed`](BackendError::Changed) if they reach beyond the new end.
+    /// Tells the cache that these bytes of the file, or its size, have changed.
     ///
-    /// This is for back ends whose objects are of no one version, and for who makes the changes, or comes to know of them. What the
-    /// version of the file says has no meaning from then on.
+    /// Reads that begin after this has returned find the new bytes, by any handle [on this file](crate::Session::open_again). Reads
+    /// in flight find the old or the new bytes; they fail as [`Changed`](BackendError::Changed) if they reach beyond the new end.
+    ///
+    /// Only for objects that may [change while they are open](crate::backend::local::LocalBackend::open_changing). The caller makes the
+    /// changes or comes to know of them. The file's version has no meaning afterwards.
     pub fn changed(&self, bytes: Range<u64>, size_bytes: u64) {
         let change = (bytes, size_bytes);
         self.shared.with_engine(|state, now, todo| {
@@ -170,7 +171,7 @@ impl File {
         });
     }
 
-    /// Another handle on the same, for the reads of `reader`.
+    /// Another handle on the same file, for the reads of `reader`.
     pub(crate) fn again(&self, reader: ReaderId) -> File {
         let is_held = self.shared.with_engine(|state, _, _| state.engine.hold(self.id));
         debug_assert!(is_held, "this holds it");
@@ -179,11 +180,11 @@ impl File {
         File::new(shared, backend, (self.identity.clone(), self.id, size_bytes), reader)
     }
 
-    /// Reads up to `buffer.len()` bytes at `offset_bytes`, and waits for them. Returns how many: fewer only at the
+    /// Reads up to `buffer.len()` bytes at `offset_bytes`, and waits for them. Returns their number, which is smaller only at the
     /// end of the file.
     ///
     /// # Errors
-    /// What the back end says of the first block that could not be had.
+    /// The back end's error for the first block that could not be read.
     pub fn read_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<usize, ReadError> {
         let place = Place { start: buffer.as_mut_ptr(), length: buffer.len(), keeper: None };
         // SAFETY: the buffer is borrowed until this returns, which it does when all is done: nothing is given up.
@@ -191,9 +192,9 @@ impl File {
         Ok(done.expect("it was not given up"))
     }
 
-    /// As [`read_at`](File::read_at), into memory that may be needed for longer than this call: `is_given_up` is asked
-    /// some twenty times a second whether to go on waiting. `None` if it was given up; what comes then is still written.
-    /// Otherwise nothing is written after it has returned.
+    /// As [`read_at`](File::read_at), but can be given up: `is_given_up` is called some twenty times a second while the read waits.
+    /// Returns `None` if the read was given up; bytes that arrive later are still written to the memory. Otherwise nothing is written
+    /// after this has returned.
     ///
     /// # Errors
     /// As `read_at`.
@@ -204,18 +205,17 @@ impl File {
         is_given_up: &mut dyn FnMut() -> bool,
     ) -> Result<Option<usize>, ReadError> {
         let place = Place { start: lent.start, length: lent.length, keeper: Some(lent.keeper) };
-        // SAFETY: whoever made `lent` promised it.
+        // SAFETY: the maker of `lent` promised it.
         unsafe { self.read_to(place, offset_bytes, is_given_up) }
     }
 
-    /// Reads what is in memory, up to the first block that is not; never waits. Returns how many bytes, if that is all that was
-    /// asked for or all that there is; otherwise the read is gone on with by [`read_rest`](File::read_rest).
+    /// Copies what is in memory, up to the first missing block. Never waits. Returns the number of bytes if nothing is missing.
     ///
     /// # Errors
-    /// What has been read.
+    /// If a block is missing: how far the read has come. [`read_rest`](File::read_rest) continues from there.
     ///
     /// # Safety
-    /// `start` is valid for writes of `length` bytes until this returns, and nobody makes a reference to them.
+    /// `start` must be valid for writes of `length` bytes until this returns, and nothing may make a reference to them.
     #[inline]
     pub unsafe fn read_now(
         &self,
@@ -240,13 +240,13 @@ impl File {
         Ok(length)
     }
 
-    /// Goes on with a read, into the same memory, as [`read_lent`](File::read_lent) does from the beginning.
+    /// Continues a read into the same memory, as [`read_lent`](File::read_lent) would.
     ///
     /// # Errors
     /// As `read_at`.
     ///
     /// # Panics
-    /// If the memory is shorter than that of the read.
+    /// If the memory is shorter than the read's.
     pub fn read_rest(
         &self,
         lent: Lent,
@@ -254,12 +254,12 @@ impl File {
         is_given_up: &mut dyn FnMut() -> bool,
     ) -> Result<Option<usize>, ReadError> {
         let place = Place { start: lent.start, length: lent.length, keeper: Some(lent.keeper) };
-        // SAFETY: whoever made `lent` promised it.
+        // SAFETY: the maker of `lent` promised it.
         unsafe { self.read_rest_to(place, partly, is_given_up) }
     }
 
-    /// As [`read_at`](File::read_at), without waiting: `done` is called with its result, in whatever thread, before this returns if all is
-    /// in memory. It must not wait. Nothing is written to the memory once it has been called.
+    /// As [`read_at`](File::read_at), without waiting: `done` is called with the result, in any thread, and before this returns if all
+    /// of it is in memory. `done` must not wait. Nothing is written to the memory after the call.
     pub fn read_then(
         self: &Arc<Self>,
         lent: Lent,
@@ -299,7 +299,7 @@ impl File {
         }
     }
 
-    /// As [`read_then`](File::read_then), into a buffer that is handed over, and back when it is done.
+    /// As [`read_then`](File::read_then), into a buffer of the caller's, which `done` gets back.
     pub fn read_buffer_then(
         self: &Arc<Self>,
         mut buffer: Vec<u8>,
@@ -308,7 +308,7 @@ impl File {
     ) {
         let (start, length) = (buffer.as_mut_ptr(), buffer.len());
         let buffer = Arc::new(HandedOver(UnsafeCell::new(buffer)));
-        // SAFETY: the vector lives as long as the keeper, does not move its bytes, and is used by nobody until it is done.
+        // SAFETY: the vector lives as long as the keeper, does not move its bytes, and nothing else uses it until the read is done.
         let lent = unsafe { Lent::new(start, length, Arc::clone(&buffer) as Arc<dyn Send + Sync>) };
         self.read_then(lent, offset_bytes, move |result| {
             // SAFETY: the read is done, so nothing writes to the bytes, and only this looks at the vector.
@@ -317,7 +317,7 @@ impl File {
         });
     }
 
-    /// What of the file is in memory now: bytes from one to another, ascending.
+    /// Ranges of the file that are in memory now, in bytes, ascending.
     pub fn cached(&self) -> Vec<Range<u64>> {
         let (slab, block_bytes) = (&self.shared.slab, self.shared.block_bytes as u64);
         let mut found: Vec<Range<u64>> = Vec::new();
@@ -333,7 +333,7 @@ impl File {
         found
     }
 
-    /// Why what of the file is in memory is there, in bytes.
+    /// Bytes of the file that are in memory now, by the reason to keep them.
     pub fn cached_for(&self) -> CachedFor {
         let block_bytes = self.shared.block_bytes as u64;
         let size_bytes = self.size_bytes();
@@ -346,7 +346,7 @@ impl File {
                     Some(Reason::Expected) => found.expected_bytes += bytes,
                     Some(Reason::Recent) => found.recent_bytes += bytes,
                     Some(Reason::Consumed) => found.consumed_bytes += bytes,
-                    None => {} // It has gone meanwhile.
+                    None => {} // Evicted meanwhile.
                 }
             }
         });
@@ -358,7 +358,8 @@ impl File {
         ReadError { path, offset_bytes: block.index * self.shared.block_bytes as u64, cause }
     }
 
-    /// A read of more parts than may be under way discloses itself: the policy asks for as much at once as the device takes.
+    /// Discloses a read that is longer than the parts that may be in flight, so that the policy fetches as much at once as the
+    /// device takes.
     fn disclosed(&self, range: Range<u64>) -> Option<Disclosed> {
         if range.end - range.start <= PARTS as u64 * PART_BYTES {
             return None;
@@ -373,7 +374,7 @@ impl File {
         Some(Disclosed { shared: Arc::clone(&self.shared), stream })
     }
 
-    /// Where the part of a read ends that begins at `at`.
+    /// End of the part that begins at `at`, in a read that ends at `end`.
     fn part_end(&self, at: u64, end: u64) -> u64 {
         let part_bytes = PART_BYTES.max(self.shared.block_bytes as u64);
         end.min((at / part_bytes + 1) * part_bytes)
@@ -382,7 +383,8 @@ impl File {
     /// Asks the engine for a part of a read.
     ///
     /// # Safety
-    /// The place, whose first byte is for the one at `offset_bytes`, is lent to this part until it is done, or kept.
+    /// The first byte of the place is for the byte at `offset_bytes`. The place is lent to this part until the part is done, or its
+    /// keeper keeps it.
     unsafe fn begin(
         &self,
         place: &Place,
@@ -404,8 +406,8 @@ impl File {
     }
 
     /// # Safety
-    /// The place is valid for writes, and nobody else's, until this returns, and longer if there is a keeper: as
-    /// long as that lives, if this is given up. Without one it never is.
+    /// The place is valid for writes, and nothing else uses it, until this returns. If the read is given up, that holds as long as
+    /// the keeper lives. Without a keeper the read must not be given up.
     unsafe fn read_to(
         &self,
         place: Place,
@@ -441,7 +443,7 @@ impl File {
         Ok(is_done.then_some(length))
     }
 
-    /// Discloses what comes after a read in order.
+    /// Discloses what comes next after a read in order.
     fn read_on(&self, start: u64, end: u64) {
         let shared = &self.shared;
         let mut plan = self.ahead.plan();
@@ -460,6 +462,7 @@ impl File {
         });
     }
 
+    /// Notes a read out of order that had to wait. After some, the handle's read-ahead ends.
     fn stray(&self) {
         if let Some(stream) = self.ahead.stray() {
             let shared = &self.shared;
@@ -467,7 +470,7 @@ impl File {
         }
     }
 
-    /// A. Copies what is in frames up to the first block that is not; says how many bytes that were.
+    /// A. Copies what is in frames, up to the first block that is not. Returns the number of bytes.
     fn read_present(&self, place: &Place, offset_bytes: u64) -> usize {
         let shared = &self.shared;
         let block_bytes = shared.block_bytes as u64;
@@ -475,7 +478,7 @@ impl File {
         let first = offset_bytes / block_bytes;
         let last = (offset_bytes + place.length as u64 - 1) / block_bytes;
         let mut index = first;
-        // Pinned, one after the other in memory as in the file, and not copied yet.
+        // Frames that are pinned and not copied yet, adjacent both in memory and in the file.
         let mut run = 0..0;
         let mut copy = |run: std::ops::Range<Frame>| {
             if run.is_empty() {
@@ -483,7 +486,7 @@ impl File {
             }
             let from = ((offset_bytes + copied as u64) % block_bytes) as usize;
             let length = (place.length - copied).min(run.len() * shared.block_bytes - from);
-            // SAFETY: all of the run are pinned, by this thread; so many bytes of the place are left.
+            // SAFETY: this thread has pinned all frames of the run, and the place has this many bytes left.
             unsafe {
                 shared.slab.copy_out(run.clone(), from, place.start.add(copied), length);
             }
@@ -518,10 +521,10 @@ impl File {
         copied
     }
 
-    /// Cases B to E.
+    /// Cases B to E: reads from the engine, part by part.
     ///
-    /// `before_waiting` is called once all that can be asked for has been. Says whether all is there: it was not
-    /// given up.
+    /// `before_waiting` is called once, after as many parts as may be in flight have been begun. Returns whether all of it was read,
+    /// and not given up.
     fn read_missing(
         &self,
         place: &Place,
@@ -537,11 +540,11 @@ impl File {
         while at < end || !under_way.reads.is_empty() {
             if at < end && under_way.reads.len() < PARTS {
                 let to = self.part_end(at, end);
-                // SAFETY: this part of the place is lent to this read alone, and `under_way` waits for it, whatever
-                // happens, before the loan of the place ends; or the read keeps it.
+                // SAFETY: this part of the place is lent to this read alone. `under_way` waits for the read before the loan of the
+                // place ends, on every path; if the read is given up, its keeper keeps the place.
                 let read = unsafe { self.begin(place, offset_bytes, at..to, None) };
                 under_way.reads.push_back(Arc::clone(&read));
-                read.settled(1); // It is begun.
+                read.settled(1); // The read has been begun.
                 at = to;
                 continue;
             }
@@ -569,13 +572,13 @@ impl File {
     }
 }
 
-/// A buffer of a read that nobody waits for.
+/// The buffer of a read that calls back.
 struct HandedOver(UnsafeCell<Vec<u8>>);
 
-// SAFETY: one read writes to it, and when that is done one who was called takes it; both may be in any thread.
+// SAFETY: one read writes to it, and its callback takes it when the read is done. Both may be in any thread.
 unsafe impl Sync for HandedOver {}
 
-/// What a read has disclosed of itself, until it ends.
+/// The stream of a read that has disclosed itself; closed when the read ends.
 struct Disclosed {
     shared: Arc<Shared>,
     stream: StreamId,
@@ -591,38 +594,38 @@ impl Drop for Disclosed {
 type Done = Box<dyn FnOnce(Result<usize, ReadError>) + Send>;
 
 struct Progress {
-    /// Up to where parts have been begun.
+    /// Parts have been begun up to here.
     at: u64,
     under_way: usize,
-    /// Somebody is beginning parts.
+    /// A thread is beginning parts.
     is_advancing: bool,
-    /// The first in the file.
+    /// The error of the first failed block in the file.
     error: Option<(Block, BackendError)>,
     done: Option<Done>,
 }
 
-/// A read that nobody waits for: it calls.
+/// A read that calls back instead of having its caller wait.
 struct Calling {
     file: Arc<File>,
-    /// Where the whole range goes.
+    /// The destination of the whole range.
     place: Place,
     range: Range<u64>,
     progress: Mutex<Progress>,
     _disclosed: Option<Disclosed>,
 }
 
-// SAFETY: the place is used by the parts alone, each of which has its piece of it, and its keeper may be dropped anywhere.
+// SAFETY: only the parts use the place, each its own piece, and the keeper may be dropped in any thread.
 unsafe impl Send for Calling {}
 // SAFETY: as above.
 unsafe impl Sync for Calling {}
 
 impl Calling {
-    /// Begins as many parts as may be under way, and calls when none is left.
+    /// Begins as many parts as may be in flight. Calls back when none is left.
     fn advance(self: &Arc<Self>) {
         let lock = || self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let mut progress = lock();
         if std::mem::replace(&mut progress.is_advancing, true) {
-            return; // It will see what this one has come for.
+            return; // The other thread will begin the next parts.
         }
         while progress.at < self.range.end && progress.under_way < PARTS && progress.error.is_none()
         {
@@ -633,10 +636,10 @@ impl Calling {
             drop(progress);
             let calling = Arc::clone(self);
             let then: Then = Box::new(move |error| calling.ended(error));
-            // SAFETY: this part of the place is lent to this read alone, and the keeper keeps it.
+            // SAFETY: this part of the place is lent to this read alone, and the keeper keeps the place.
             let read =
                 unsafe { self.file.begin(&self.place, self.range.start, at..to, Some(then)) };
-            read.settled(1); // It is begun.
+            read.settled(1); // The read has been begun.
             progress = lock();
         }
         progress.is_advancing = false;

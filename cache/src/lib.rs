@@ -1,8 +1,7 @@
 //! The managed cache: buffers of foretell's own, filled and emptied as the policy says.
 //!
-//! For data that the kernel's page cache does not hold well: objects in a store far away, files on slow
-//! networks, and wherever caching itself should be informed. The policy is the one of `foretell-policy`, with
-//! [`Memory::Owned`](foretell_policy::Memory::Owned).
+//! It is for data that the kernel's page cache does not hold well: objects in a remote store and files on slow networks.
+//! The policy is `foretell-policy` with [`Memory::Owned`](foretell_policy::Memory::Owned).
 //!
 //! ```
 //! use std::sync::Arc;
@@ -16,7 +15,7 @@
 //! let session = store.session();
 //! let samples = session.open("samples")?;
 //!
-//! // What will be read, in this order: it is fetched ahead, many at a time.
+//! // Disclose what will be read, in order: it is fetched ahead, many requests at a time.
 //! let stream = session.stream();
 //! let order = [Segment { offset_bytes: 600_000, length_bytes: 1000 }, Segment { offset_bytes: 0, length_bytes: 1000 }];
 //! stream.hint_segments(&samples, &order);
@@ -26,7 +25,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! By module: `cache` is the face and the driver, `file` reads, `engine` decides, `slab` is the memory, `buffer` what
+//! By module: `cache` is the face, `file` reads, `shared` drives the engine, `engine` decides, `slab` is the memory, `buffer` what
 //! direct I/O needs beside it, `records` what readers have read, `read_ahead` what they are taken to read next, `limit`
 //! how much a device is asked for, `speed` how much keeps it busy, [`backend`]
 //! where data comes from, [`tier`] a part of a local disk between them.
@@ -42,6 +41,7 @@ mod limit;
 mod read;
 mod read_ahead;
 mod records;
+mod shared;
 mod slab;
 mod speed;
 mod stats;
