@@ -1,9 +1,9 @@
-//! Reading in order without a word: how fast it is, and what it fetches in vain; and what holes between disclosed reads cost.
+//! Sequential reads without hints: how fast they are, and what they fetch in vain. Also what gaps between disclosed reads cost.
 //!
 //!     cargo run --release -p foretell-cache --example ordered_reads -- [LINK_MB_S]
 //!
-//! The store is the testbed's, in this process: 30 ms to the first byte, 90 MB/s for each answer, and so much for all of them (250 MB/s
-//! if it is not said). Prints the tables of docs/internals/cache.md, *Reading on*, that do not depend on a constant of the program.
+//! The store is the testbed's, in this process: 30 ms to the first byte, 90 MB/s for each answer, and LINK_MB_S (default 250) MB/s for
+//! all answers. Prints two tables of docs/internals/cache.md, *A handle that reads in order is expected to go on*: waste and gaps.
 
 #![allow(clippy::print_stdout)]
 
@@ -17,14 +17,14 @@ use foretell_testbed::store::{Store, StoreOptions};
 type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 
 const OBJECT_BYTES: u64 = 512 << 20;
-/// Files that are left after two reads.
+/// Numbers of files that are closed after two reads.
 const FILES: usize = 100;
 const FILE_BYTES: u64 = 32 << 20;
-/// Reads with holes: one begins every so many bytes, and has so many.
+/// Reads with gaps: their distance and their length, bytes.
 const STRIDE_BYTES: u64 = 128 << 10;
 const STRIDDEN_BYTES: u64 = 120 << 10;
 const STRIDDEN: u64 = 1024;
-/// Longer than what is under way takes.
+/// Longer than requests in flight take.
 const QUIET: Duration = Duration::from_millis(500);
 
 fn attached(store: &Store, depth: usize) -> Fallible<(Cache, foretell_cache::Session)> {
@@ -53,7 +53,7 @@ fn in_order(store: &Store, read_bytes: usize) -> Fallible<f64> {
     Ok(at as f64 / begun.elapsed().as_secs_f64() / 1e6)
 }
 
-/// MiB that were fetched and not read, after each of some numbers of files.
+/// MiB that were fetched and not read, after each number of files.
 fn in_vain(store: &Store, read_bytes: usize, after: &[usize]) -> Fallible<Vec<f64>> {
     let (cache, session) = attached(store, ObjectOptions::default().depth)?;
     let mut buffer = vec![0; read_bytes];
@@ -62,7 +62,7 @@ fn in_vain(store: &Store, read_bytes: usize, after: &[usize]) -> Fallible<Vec<f6
         let opened = session.open(&format!("many/{file}"))?;
         opened.read_at(&mut buffer, 0)?;
         opened.read_at(&mut buffer, read_bytes as u64)?;
-        std::thread::sleep(Duration::from_millis(20)); // Else requests that have not begun are given up.
+        std::thread::sleep(Duration::from_millis(20)); // Otherwise requests that have not begun would be given up.
         drop(opened);
         if after.contains(&(file + 1)) {
             std::thread::sleep(QUIET);
@@ -73,7 +73,7 @@ fn in_vain(store: &Store, read_bytes: usize, after: &[usize]) -> Fallible<Vec<f6
     Ok(found)
 }
 
-/// MB/s of what is wanted, reading so many bytes of each stride.
+/// MB/s of the wanted bytes, when `bytes` of each stride are read.
 fn with_holes(store: &Store, depth: usize, bytes: u64) -> Fallible<f64> {
     let (_cache, session) = attached(store, depth)?;
     let file = session.open("object")?;

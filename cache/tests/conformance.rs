@@ -1,63 +1,13 @@
-//! Each back end does what all must.
+//! Every kind of back end passes the conformance suite.
 
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use foretell_cache::backend::Backend;
-use foretell_cache::backend::conformance::{World, check};
+use foretell_cache::backend::conformance::check;
 use foretell_cache::backend::local::LocalBackend;
-use foretell_cache::backend::memory::MemoryBackend;
-use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
-use object_store::{ObjectStore, ObjectStoreExt, memory::InMemory, path::Path};
+use foretell_cache::backend::{AddressOptions, KINDS, at};
 
-struct Memory(MemoryBackend);
-
-impl World for Memory {
-    fn backend(&self) -> &dyn Backend {
-        &self.0
-    }
-
-    fn put(&self, path: &str, bytes: &[u8]) {
-        self.0.put(path, bytes);
-    }
-
-    fn has_files_below_files(&self) -> bool {
-        true
-    }
-}
-
-#[test]
-fn memory_conforms() {
-    check(&Memory(MemoryBackend::new()));
-}
-
-struct Folder {
-    root: PathBuf,
-    backend: LocalBackend,
-    /// What is written is put on the disk, and leaves the page cache.
-    is_cold: bool,
-}
-
-impl World for Folder {
-    fn backend(&self) -> &dyn Backend {
-        &self.backend
-    }
-
-    fn put(&self, path: &str, bytes: &[u8]) {
-        let path = self.root.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let beside = path.with_extension("new");
-        std::fs::write(&beside, bytes).unwrap();
-        if self.is_cold {
-            let file = std::fs::File::open(&beside).unwrap();
-            file.sync_all().unwrap();
-            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-        }
-        std::fs::rename(beside, path).unwrap();
-    }
-}
-
-/// The back ends of a folder that there are here, by what reads.
+/// The back ends of a folder that this machine supports, by what reads.
 fn backends(root: &std::path::Path) -> Vec<(&'static str, LocalBackend)> {
     let mut backends = vec![("threads", LocalBackend::blocking(root, 4).unwrap())];
     let ring = LocalBackend::new(root, None).unwrap();
@@ -68,7 +18,7 @@ fn backends(root: &std::path::Path) -> Vec<(&'static str, LocalBackend)> {
     backends
 }
 
-/// Folders of file systems that are read in different ways: a disk's, past the page cache if it can; in memory, and not.
+/// Folders of file systems that are read in different ways: on a disk, with direct I/O if possible, and in memory.
 fn folders() -> Vec<tempfile::TempDir> {
     let mut folders = vec![
         tempfile::tempdir().unwrap(),
@@ -82,11 +32,33 @@ fn folders() -> Vec<tempfile::TempDir> {
 }
 
 #[test]
-fn folders_conform() {
-    for (folder, is_cold) in folders().iter().flat_map(|folder| [(folder, false), (folder, true)]) {
-        for (_, backend) in backends(folder.path()) {
-            check(&Folder { root: folder.path().into(), backend, is_cold });
+fn each_kind_of_back_end_conforms() {
+    for folder in folders() {
+        for kind in KINDS {
+            let worlds = (kind.worlds)(folder.path());
+            assert!(!worlds.is_empty(), "{}", kind.name);
+            for world in worlds {
+                eprintln!("{}: {}", folder.path().display(), kind.name);
+                check(&*world);
+            }
         }
+    }
+}
+
+#[test]
+fn an_address_is_opened_by_the_kind_that_has_its_scheme() {
+    let deadline = Duration::from_secs(1);
+    let options = AddressOptions { depth: None, deadline, settings: &[] };
+    let said =
+        |address: &str| at(address, &options).map(|it| it.identity).map_err(|e| e.to_string());
+    assert_eq!(said("http://user:secret@host/data"), Ok("http://host/data".to_owned()));
+    let wanted = "an address begins with s3://, gs://, az://, http:// or https://";
+    assert_eq!(said("ftp://user:secret@host"), Err(format!("ftp://…: {wanted}")));
+    assert_eq!(said("folder"), Err(format!("folder: {wanted}")));
+    for scheme in KINDS.iter().filter_map(|kind| kind.by_address).flat_map(|it| it.aliases) {
+        // It has no bucket.
+        let error = said(&format!("{scheme}://")).unwrap_err();
+        assert!(!error.contains("an address begins with"), "{error}");
     }
 }
 
@@ -107,32 +79,4 @@ fn a_file_that_is_written_over_is_not_served_as_what_it_was() {
             assert!(bytes[..4000].iter().all(|&byte| byte == 2), "{name}");
         }
     }
-}
-
-struct Objects(Arc<InMemory>, ObjectBackend, tokio::runtime::Runtime);
-
-impl World for Objects {
-    fn backend(&self) -> &dyn Backend {
-        &self.1
-    }
-
-    fn put(&self, path: &str, bytes: &[u8]) {
-        let path =
-            Path::from("below").join("here").parts().chain(Path::from(path).parts()).collect();
-        self.2.block_on(self.0.put(&path, bytes.to_vec().into())).unwrap();
-    }
-
-    fn has_files_below_files(&self) -> bool {
-        true
-    }
-}
-
-#[test]
-fn object_conforms() {
-    let store = Arc::new(InMemory::new());
-    let shared: Arc<dyn ObjectStore> = store.clone();
-    let prefix = Path::from("below/here");
-    let backend = ObjectBackend::new(shared, prefix, ObjectOptions::default()).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    check(&Objects(store, backend, runtime));
 }

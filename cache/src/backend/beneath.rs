@@ -1,16 +1,15 @@
-//! Names below a folder, and nothing outside of it.
+//! Resolves names strictly below a folder.
 //!
-//! A user with write access to a folder can create a link in it to any file. A server that follows the link serves that file
-//! with its own rights. So names are resolved here below one folder, whatever is renamed or linked meanwhile:
+//! A user with write access to a folder can create a link in it to any file. A server that follows the link would serve that file
+//! with its own rights. Here names never lead out of one folder, whatever is renamed or linked at the same time:
 //!
-//! * **A. In one system call** where that can be had: `openat2` resolves below the folder, and stops where another file system
-//!   is mounted.
-//! * **B. Name by name**, without following links, where there is such a mount, or no `openat2`. Other file systems are entered,
-//!   but for mounts of foretell itself (C).
-//! * **C. Mounts of foretell are not entered**: a daemon that looks into its own mount, directly or through another daemon, waits
-//!   for itself, and no signal ends it. The mount table tells which mounts these are, without asking them.
+//! * **A. In one system call** where possible: `openat2` resolves below the folder, and stops at other file systems.
+//! * **B. Name by name** at such a mount, or where there is no `openat2`. Other file systems are entered, except mounts of
+//!   foretell (C).
+//! * **C. Mounts of foretell are not entered.** A daemon that looks into its own mount, directly or through another daemon, waits for
+//!   itself, and no signal ends that. The mount table shows which mounts these are, without asking them.
 //!
-//! A folder that is renamed, or removed, stays the one that was opened.
+//! If the folder is renamed or removed, names are still resolved below it.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -21,21 +20,21 @@ use std::path::{Component, Path};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
 use rustix::io::{Errno, Result};
 
-/// Links that are followed for one name: the kernel's own limit.
+/// Links that are followed for one name, at most: the kernel's own limit.
 const LINKS_MAX: usize = 40;
 
-/// `AT_STATX_DONT_SYNC` of `linux/fcntl.h`: what the kernel knows, without asking the file system.
+/// `AT_STATX_DONT_SYNC` of `linux/fcntl.h`: the kernel answers from its cache, without asking the file system.
 const DONT_SYNC: AtFlags = AtFlags::from_bits_retain(0x4000);
 
-/// The error for what lies on a mount of foretell (C).
+/// The error for names on a mount of foretell (C).
 pub const REFUSED: Errno = Errno::DEADLK;
 
-/// What becomes of links.
+/// How links are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
-    /// None is followed: `ELOOP`, but for the last name with `O_PATH` and `O_NOFOLLOW`.
+    /// Links are not followed: they give `ELOOP`. A link as the last name can be opened with `O_PATH` and `O_NOFOLLOW`.
     Shown,
-    /// Those that stay below the folder are followed. Others, and all that begin with a slash, give `EXDEV`.
+    /// Links that stay below the folder are followed. Others, and all that begin with a slash, give `EXDEV`.
     Followed,
 }
 
@@ -49,7 +48,7 @@ impl Beneath {
     /// The folder at `path`, which may be a link itself.
     ///
     /// # Errors
-    /// What the system says, such as that it is no folder.
+    /// The system's error, for example if it is not a folder.
     pub fn new(path: &Path) -> Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Beneath { root: rustix::fs::open(path, flags, Mode::empty())? })
@@ -60,10 +59,11 @@ impl Beneath {
         &self.root
     }
 
-    /// Opens what is at `path` below the folder, or the folder for an empty one; closed on exec. Nothing is created.
+    /// Opens `path` below the folder; an empty path is the folder itself. The descriptor is closed on exec. Nothing is created.
     ///
     /// # Errors
-    /// `EXDEV` for what leads outside, [`REFUSED`], `ELOOP` as [`Links`] says, and what the system says.
+    /// `EXDEV` for a path that leads outside, [`REFUSED`] for mounts of foretell, `ELOOP` as in [`Links`], and any other error of the
+    /// system.
     pub fn open(&self, path: &Path, flags: OFlags, links: Links) -> Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC;
         let inside = match links {
@@ -73,7 +73,7 @@ impl Beneath {
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | inside;
         let place = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         match rustix::fs::openat2(&self.root, place, flags, Mode::empty(), how) {
-            // Another file system or outside; sandboxes and kernels without the call; a folder was renamed meanwhile.
+            // In turn: another file system or outside; a kernel or sandbox without the call; a folder was renamed meanwhile.
             Err(Errno::XDEV | Errno::NOSYS | Errno::PERM | Errno::AGAIN) => {
                 self.walk(path, flags, links)
             }
@@ -81,7 +81,7 @@ impl Beneath {
         }
     }
 
-    /// B.
+    /// B. Name by name.
     fn walk(&self, path: &Path, flags: OFlags, links: Links) -> Result<OwnedFd> {
         let mut folders: Vec<OwnedFd> = Vec::new();
         let mut rest = VecDeque::new();
@@ -131,10 +131,10 @@ fn put_first(rest: &mut VecDeque<OsString>, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A descriptor (`O_PATH`) that stands for an entry of a folder, a link itself if it is one; and what it is.
+/// Opens an entry of a folder (`O_PATH`) without following a link. Returns the descriptor and the entry's attributes.
 ///
 /// # Errors
-/// [`REFUSED`], and what the system says.
+/// [`REFUSED`] for a mount of foretell, and any error of the system.
 pub fn open_entry(folder: &OwnedFd, name: &OsStr) -> Result<(OwnedFd, Stat)> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = rustix::fs::openat(folder, name, flags, Mode::empty())?;
@@ -146,7 +146,7 @@ pub fn open_entry(folder: &OwnedFd, name: &OsStr) -> Result<(OwnedFd, Stat)> {
     Ok((found, stat))
 }
 
-/// What an entry of an open folder is, a link itself if it is one.
+/// The attributes of an entry of an open folder, without following a link.
 ///
 /// # Errors
 /// As [`open_entry`].
@@ -158,20 +158,20 @@ pub fn stat_entry(folder: &OwnedFd, name: &OsStr) -> Result<Stat> {
     rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-/// The device of what is mounted, or lies, at a name in a folder; the folder's own for an empty one. The file system is not asked.
+/// The device number at a name in a folder, or of the folder for an empty name. The file system is not asked.
 fn device(folder: impl AsFd, name: impl AsRef<OsStr>) -> Result<(u32, u32)> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | DONT_SYNC;
     let found = rustix::fs::statx(folder, name.as_ref(), flags, StatxFlags::empty())?;
     Ok((found.stx_dev_major, found.stx_dev_minor))
 }
 
-/// Whether a device is a mount of foretell, as the table of mounts says (proc_pid_mountinfo(5)).
+/// Whether a device is a mount of foretell, by the mount table (proc_pid_mountinfo(5)).
 fn is_foretells((major, minor): (u32, u32)) -> bool {
-    // Only disks have another major number.
+    // Only devices without a disk have major number 0; FUSE is one of them.
     if major != 0 {
         return false;
     }
-    // Without a table there is nothing to tell by.
+    // Without a table no mount can be recognised.
     let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     is_foretells_by(&table, &format!("{major}:{minor}"))
 }
@@ -185,7 +185,7 @@ fn is_foretells_by(table: &[u8], device: &str) -> bool {
         let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
         let kind = fields.next().unwrap_or_default();
         let source = fields.next().unwrap_or_default();
-        // Only mounts of the crate `foretell-mount` have sources that begin so.
+        // Only mounts of the crate `foretell-mount` have a source that begins with this.
         kind.starts_with(b"fuse") && source.starts_with(b"foretell")
     })
 }

@@ -1,31 +1,31 @@
-//! Reads of local files by threads that wait, one for each request under way.
+//! Reads of local files by blocking threads, one for each request in flight.
 //!
-//! Threads are made when there is a request and none without work.
+//! A thread is started when a request comes and no thread is idle.
 
+use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use super::files::{LocalFile, OpenFile};
 use super::waiting::Waiting;
 use super::{BackendError, Request};
 
-/// Pieces of memory of one `preadv`: the system's limit.
+/// Pieces of memory in one `preadv`, at most: the system's limit (`IOV_MAX`).
 pub(super) const PIECES_MAX: usize = 1024;
 
-/// What a request is of.
-enum Of {
-    Open(Arc<OpenFile>),
-    Closed(Arc<LocalFile>),
+/// A file that threads read.
+pub(super) trait Blocking: Send + Sync {
+    /// Serves the request, in a thread that may wait for it.
+    fn serve(self: Arc<Self>, request: Request);
 }
 
 #[derive(Default)]
 struct Queue {
-    waiting: Waiting<Of>,
+    waiting: Waiting<Arc<dyn Blocking>>,
     threads: Vec<JoinHandle<()>>,
-    /// Threads without work; those that were woken for what waits are among them until they have it.
+    /// Idle threads. A thread that was woken for a request counts as idle until it has taken the request.
     idle: usize,
     is_closed: bool,
 }
@@ -43,22 +43,13 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// At most so many, none so far.
+    /// A pool of at most `most` threads, without any yet.
     pub(super) fn new(most: usize) -> Self {
         Threads { shared: Arc::default(), most }
     }
 
-    /// Reads what is left of the request.
-    pub(super) fn start(&self, file: Arc<OpenFile>, request: Request) {
-        self.put(Of::Open(file), request);
-    }
-
-    /// Opens the file again, and reads as its way is.
-    pub(super) fn open_and_start(&self, file: Arc<LocalFile>, request: Request) {
-        self.put(Of::Closed(file), request);
-    }
-
-    fn put(&self, file: Of, request: Request) {
+    /// Has one of them [serve](Blocking::serve) the request.
+    pub(super) fn start(&self, file: Arc<dyn Blocking>, request: Request) {
         let mut queue = self.shared.lock();
         if queue.is_closed {
             drop(queue);
@@ -73,7 +64,7 @@ impl Threads {
                     drop(queue);
                     return request.complete(Err(error.into()));
                 }
-                Err(_) => {} // It waits for one of the others.
+                Err(_) => {} // The request waits for one of the other threads.
             }
         }
         queue.waiting.put(file, request);
@@ -81,7 +72,7 @@ impl Threads {
         self.shared.is_more.notify_one();
     }
 
-    /// Ends the threads, when they have read what they have begun; the rest is dropped.
+    /// Ends the threads after their current requests. Requests that wait are dropped.
     pub(super) fn close(&self) {
         let (threads, left) = {
             let mut queue = self.shared.lock();
@@ -90,7 +81,7 @@ impl Threads {
         };
         self.shared.is_more.notify_all();
         for thread in threads {
-            // One of them may be who calls this.
+            // The caller may be one of them.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }
@@ -119,45 +110,35 @@ impl Shared {
                 queue.idle -= 1;
             };
             drop(queue);
-            // One that panics costs its request, which is dropped on the way and hears so.
-            let _ = catch_unwind(AssertUnwindSafe(|| carry_out(file, request)));
+            // A panic drops its request, which fails as lost. The thread goes on.
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                foretell_fault::point("foretell-read");
+                file.serve(request);
+            }));
         }
     }
 }
 
-fn carry_out(file: Of, mut request: Request) {
-    foretell_fault::point("foretell-read");
-    match file {
-        Of::Open(file) => {
-            let result = read(&file, &mut request);
-            request.complete(result);
-        }
-        Of::Closed(file) => match file.reopened() {
-            Ok(file) => file.start(request),
-            Err(error) => request.complete(Err(error)),
-        },
-    }
-}
-
-fn read(file: &OpenFile, request: &mut Request) -> Result<(), BackendError> {
+/// Reads what is left of the request, up to the end of the file.
+pub(super) fn read(file: &File, request: &mut Request) -> Result<(), BackendError> {
     while request.filled() < request.length() {
         let at = request.offset_bytes() + request.filled() as u64;
         let mut left = request.unfilled();
         let read = match left.as_mut_slice() {
-            [only] => file.file.read_at(only, at),
+            [only] => file.read_at(only, at),
             several => {
                 let pieces = several.iter_mut().take(PIECES_MAX);
                 let mut pieces: Vec<IoSliceMut> =
                     pieces.map(|piece| IoSliceMut::new(piece)).collect();
-                rustix::io::preadv(&file.file, &mut pieces, at).map_err(io::Error::from)
+                rustix::io::preadv(file, &mut pieces, at).map_err(io::Error::from)
             }
         };
         match read {
-            Ok(0) => break, // Shorter than it was.
+            Ok(0) => break, // The file is shorter than it was.
             Ok(count) => request.advance(count),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error.into()),
         }
     }
-    file.check()
+    Ok(())
 }

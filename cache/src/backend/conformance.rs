@@ -1,4 +1,4 @@
-//! What every back end must do, as a test that its own tests call.
+//! The conformance suite: tests that every back end must pass.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use super::{Backend, BackendError, Entry, Found, Object, Part, Request};
 
-/// A request that an answer is lost of is noticed after so long.
+/// A request that has not ended after this time is taken to be lost.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A back end under test, and how its files are made.
+/// A back end under test, and a way to create its files.
 pub trait World {
-    /// The back end.
+    /// The back end under test.
     fn backend(&self) -> &dyn Backend;
-    /// Makes the file at `path`, or replaces it by another version.
+    /// Creates the file at `path`, or replaces it by another version.
     fn put(&self, path: &str, bytes: &[u8]);
     /// Whether `a` and `a/b` may both be files.
     fn has_files_below_files(&self) -> bool {
@@ -39,7 +39,7 @@ pub(super) fn begin(
     let done = Box::new(move |result| {
         let _ = sender.send((bytes, result)); // The test may have failed.
     });
-    // SAFETY: `done` owns the memory, and nobody else has it until it is called.
+    // SAFETY: `done` owns the memory, and nothing else uses it until `done` is called.
     let request = unsafe { Request::new(offset, offset % 2 == 0, parts, done) };
     Arc::clone(object).start(request);
     receiver
@@ -51,7 +51,7 @@ pub(super) fn end(receiver: &Receiver<Ended>) -> Ended {
     ended
 }
 
-/// Bytes that tell where they are from.
+/// Bytes that differ by position and seed.
 pub fn content(seed: u64, length: usize) -> Vec<u8> {
     (0..length as u64)
         .map(|at| {
@@ -60,10 +60,10 @@ pub fn content(seed: u64, length: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Runs all.
+/// Runs all tests of the suite.
 ///
 /// # Panics
-/// If something is not as it must be.
+/// If one fails.
 pub fn check(world: &dyn World) {
     any_range_can_be_read(world);
     many_at_once_all_end(world);
@@ -196,7 +196,7 @@ fn another_version_is_not_served(world: &dyn World) {
     let after = world.backend().open("replaced").expect("it is there");
     assert_ne!(before.version, after.version);
     let (bytes, result) = end(&begin(&before.object, (0, 50_000), 4096));
-    // A file that is held open may still be there.
+    // An open descriptor may still read the old version.
     match result {
         Ok(()) => assert!(bytes == old, "bytes of another version"),
         Err(error) => assert_eq!(error, BackendError::Changed),

@@ -1,4 +1,4 @@
-//! What of a file can be read past the page cache, and whether it should be.
+//! Which reads of a file can bypass the page cache (direct I/O), and whether they should.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -10,8 +10,8 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::buffer::{Buffer, UNIT};
 
-/// Whether reads of the file come back instead of waiting, if they are asked to, as those of a ring are. A read beyond
-/// the end tells, and begins nothing.
+/// Whether the file system supports reads that return instead of waiting (`RWF_NOWAIT`), as the ring needs. A read at the end of the
+/// file shows it, and starts no I/O.
 pub(super) fn can_decline_to_wait(file: &File, size_bytes: u64) -> bool {
     let mut byte = [0];
     let mut pieces = [IoSliceMut::new(&mut byte)];
@@ -19,7 +19,7 @@ pub(super) fn can_decline_to_wait(file: &File, size_bytes: u64) -> bool {
     matches!(read, Ok(_) | Err(Errno::AGAIN))
 }
 
-/// A second descriptor of a file, which is read past the page cache.
+/// A second descriptor of a file, for reads that bypass the page cache.
 pub(super) struct Direct {
     pub(super) file: File,
     offset_unit: usize,
@@ -28,12 +28,12 @@ pub(super) struct Direct {
 }
 
 impl Direct {
-    /// `None` where there is no direct I/O.
+    /// `None` if the file has no direct I/O.
     pub(super) fn of(file: &File) -> Option<Self> {
         Self::with_units(file, units(file))
     }
 
-    /// Units of memory and of the file.
+    /// As `of`, with given alignments of memory and of file offsets.
     pub(super) fn with_units(
         file: &File,
         (memory_unit, offset_unit): (usize, usize),
@@ -41,19 +41,19 @@ impl Direct {
         if !(1..=UNIT).contains(&offset_unit) || memory_unit == 0 {
             return None;
         }
-        // The same file, whatever has become of its name.
+        // This opens the same file, even if its name leads elsewhere by now.
         let place = format!("/proc/self/fd/{}", file.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECT;
         let file = rustix::fs::open(place, flags, Mode::empty()).ok()?.into();
         Some(Direct { file, offset_unit, memory_unit, is_refused: AtomicBool::new(false) })
     }
 
-    /// It turned out not to be possible.
+    /// Ends direct I/O on this file, after the kernel has refused a read.
     pub(super) fn refuse(&self) {
         self.is_refused.store(true, Ordering::Relaxed);
     }
 
-    /// Whether this can be read, up to bytes that are less than a unit where it `is_end`.
+    /// Whether offset and pieces are aligned for direct I/O. If the read `is_end` of the request, the last piece may have any length.
     pub(super) fn takes(&self, offset_bytes: u64, pieces: &[libc::iovec], is_end: bool) -> bool {
         let is_aligned =
             |piece: &libc::iovec| piece.iov_base.addr().is_multiple_of(self.memory_unit);
@@ -64,7 +64,7 @@ impl Direct {
             && pieces[..whole].iter().all(|piece| piece.iov_len.is_multiple_of(self.offset_unit))
     }
 
-    /// Memory for bytes at the end that are less than a unit: it takes their place in `pieces`.
+    /// A buffer for the last bytes if they are less than a unit. It takes their place in `pieces`.
     pub(super) fn tail(&self, pieces: &mut Vec<libc::iovec>) -> Option<Buffer> {
         let last = pieces.last_mut()?;
         let odd = last.iov_len % self.offset_unit;
@@ -82,7 +82,7 @@ impl Direct {
     }
 }
 
-/// What direct I/O takes at a time: in memory, and in the file. Zeros where the kernel knows that there is none.
+/// Alignments of direct I/O, of memory and of file offsets. Zeros if the kernel reports that there is no direct I/O.
 fn units(file: &File) -> (usize, usize) {
     match rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
         Ok(known) if known.stx_mask & StatxFlags::DIOALIGN.bits() != 0 => {
@@ -112,8 +112,8 @@ struct Cachestat {
 /// The same number on every architecture.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Whether the page cache has all of this range, as far as the kernel says: not of files that the caller neither owns nor may
-/// write.
+/// Whether the page cache has all of this range, as far as the kernel tells. It does not tell of files that the caller neither owns
+/// nor may write: the answer is no.
 pub(super) fn is_cached(file: &File, offset_bytes: u64, length_bytes: u64) -> bool {
     let page = rustix::param::page_size() as u64;
     let pages = (offset_bytes + length_bytes).div_ceil(page) - offset_bytes / page;

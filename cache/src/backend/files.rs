@@ -1,16 +1,16 @@
-//! Files of a folder: their versions, their descriptors, and who reads them.
+//! Files of a folder: their versions, their descriptors, and how they are read.
 //!
-//! The version is inode, size, mtime and ctime, as they are at `open`; whoever reads compares them again when
-//! the bytes are there, so that what is served as a version was that version's until then.
+//! **Versions.** A version is device, inode, size, mtime and ctime at `open`. They are compared again after each read, so bytes are
+//! served only if the file was still that version when they had been read.
 //!
-//! More files can be open than there are descriptors. A [`LocalFile`] has an [`OpenFile`] as long as the process can spare
-//! the descriptors; then those that were not read for longest lose theirs (in turn, and one that was read since
-//! its last turn is passed over), reads under way apart. The next read opens the file again, by a thread, since that may wait. It has
-//! changed if the name stands for something else by then.
+//! **Descriptors.** More files can be open than the process has descriptors. A [`LocalFile`] keeps an [`OpenFile`] while there are
+//! descriptors to spare. When there are none, a second-chance (CLOCK) queue picks files to close: a file that was read since its last
+//! turn is passed over once. Reads in flight keep their descriptor. The next read opens the file again, in a thread, since that may
+//! block. The file has changed if its name leads to another version by then.
 //!
-//! Files that change while they are open ([`open_changing`](super::local::LocalBackend::open_changing)) are of no one version: they
-//! are read as they are, through the page cache, by the descriptor that they came with, and keep it; so they are counted by themselves, for
-//! those who can do without them.
+//! **Changing files** ([`open_changing`](super::local::LocalBackend::open_changing)) have no version. They are read through the page
+//! cache, and keep the descriptor that they came with. They are counted apart, so that a caller that can do without one can ask first
+//! ([`Readers::can_hold_more`]).
 
 use std::collections::VecDeque;
 use std::fs::{File, Metadata};
@@ -25,24 +25,24 @@ use rustix::fs::{OFlags, Stat};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::process::{Resource, getrlimit};
 
-use super::blocking::{PIECES_MAX, Threads};
+use super::blocking::{self, Blocking, PIECES_MAX, Threads};
 use super::direct::{Direct, can_decline_to_wait, is_cached};
-use super::local::Reach;
-use super::uring::Ring;
+use super::reach::Reach;
+use super::uring::{Ring, Uring};
 use super::{BackendError, Object, Request};
 
-/// Of the descriptors that the process may have, files are open for one in so many; each may have two.
+/// Files may be open for one in this many of the process's descriptors. Each may take two.
 const DESCRIPTORS_PER_FILE: u64 = 4;
 
-/// One in so many is for a read under way, whose file may have lost its turn meanwhile.
+/// Reads may be in flight for one in this many of the process's descriptors, since a file may be closed during its read.
 const DESCRIPTORS_PER_READ: u64 = 8;
 
-/// What makes a version of a file.
+/// The version of a file: device, inode, size, mtime and ctime (seconds and nanoseconds each).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity([u64; 7]);
 
 impl Identity {
-    /// Bytes of a version that tell the device.
+    /// Bytes of a version that hold the device's number.
     pub(super) const DEVICE_BYTES: usize = size_of::<u64>();
 
     pub(super) fn of(found: &Metadata) -> Self {
@@ -88,33 +88,33 @@ impl Identity {
         self.0.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// As a store's own name of a version.
+    /// The version as text, in the place of an ETag.
     pub(super) fn tag(&self) -> Arc<str> {
         let words: Vec<String> = self.0.iter().map(|word| format!("{word:x}")).collect();
         words.join(".").into()
     }
 }
 
-/// What reads the files of a folder, and those that are open.
+/// The readers of a folder's files, and the descriptors in use.
 pub(super) struct Readers {
-    /// Where names lead.
+    /// How far names may lead.
     pub(super) reach: Reach,
-    /// Or why there is none; `None` if it was not asked for.
+    /// The ring, or why there is none; `None` if none was asked for.
     pub(super) ring: Option<io::Result<Ring>>,
     threads: Threads,
-    /// Of one version, and open.
+    /// Open files that have a version.
     open_files: AtomicUsize,
     open_files_max: usize,
-    /// Of no one version, and open.
+    /// Open files that change.
     changing_files: AtomicUsize,
-    /// Reads at once.
+    /// Reads in flight at once.
     pub(super) depth: usize,
-    /// Files that were opened, in turn; some have been closed since.
+    /// Files that were opened, in the order of their turns. Some have been closed since.
     turns: Mutex<VecDeque<Weak<LocalFile>>>,
 }
 
 impl Readers {
-    /// Reads `depth` at once, or as many as there are descriptors for.
+    /// Readers with up to `depth` reads in flight, fewer if there are not enough descriptors.
     pub(super) fn new(reach: Reach, ring: Option<io::Result<Ring>>, depth: usize) -> Self {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let [files_max, reads_max] = [DESCRIPTORS_PER_FILE, DESCRIPTORS_PER_READ]
@@ -132,7 +132,7 @@ impl Readers {
         }
     }
 
-    /// Ends the threads, when they have read what they have begun; the rest is dropped.
+    /// Ends the threads after their current requests. Requests that wait are dropped.
     pub(super) fn close(&self) {
         if let Some(Ok(ring)) = &self.ring {
             ring.close();
@@ -140,20 +140,20 @@ impl Readers {
         self.threads.close();
     }
 
-    /// Whether there are descriptors for another file that cannot lose its own, and that nobody waits for.
+    /// Whether there are descriptors to spare for another changing file.
     pub(super) fn can_hold_more(&self) -> bool {
         self.changing_files.load(Ordering::Relaxed) < self.open_files_max
     }
 
-    /// The files that are open, of the kind that one with this identity is of.
+    /// The count of open files that have a version (`identity`), or of those that change.
     fn count_of(&self, identity: Option<Identity>) -> &AtomicUsize {
         if identity.is_some() { &self.open_files } else { &self.changing_files }
     }
 
-    /// Opens what is at `place`, and makes room for that.
+    /// Opens the file at `place`, after closing others if descriptors are short.
     pub(super) fn open(&self, place: &Path) -> Result<(File, Metadata), BackendError> {
         self.make_room();
-        // It does not wait for a writer if it is a pipe.
+        // Without NONBLOCK opening a pipe would wait for a writer.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = File::from(self.reach.open(place, flags)?);
         let metadata = file.metadata()?;
@@ -176,10 +176,10 @@ impl Readers {
             closed.extend(file.open.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
         drop(turns);
-        drop(closed); // It may take a while.
+        drop(closed); // Not under the lock: closing may take a while.
     }
 
-    /// It has been opened, and will have its turn.
+    /// Puts a file that has been opened at the end of the queue of turns.
     fn take_turn(&self, file: &Arc<LocalFile>) {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         if turns.len() >= 2 * self.open_files_max {
@@ -191,14 +191,14 @@ impl Readers {
 
 /// How a file is read.
 pub(super) enum Way {
-    /// By the ring, and past the page cache if that can be done.
+    /// By the ring, and with direct I/O where possible.
     Ring(Option<Direct>),
     Threads,
 }
 
 /// One version of a file.
 pub(super) struct LocalFile {
-    /// Below the folder.
+    /// Its path below the folder.
     place: PathBuf,
     identity: Identity,
     readers: Arc<Readers>,
@@ -207,7 +207,7 @@ pub(super) struct LocalFile {
 }
 
 impl LocalFile {
-    /// What is at `place` is open.
+    /// A file that has just been opened at `place`.
     pub(super) fn opened(
         place: PathBuf,
         file: File,
@@ -237,7 +237,7 @@ impl LocalFile {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Opens it again, unless it is open.
+    /// Opens the file again, unless it is open.
     pub(super) fn reopened(self: &Arc<Self>) -> Result<Arc<OpenFile>, BackendError> {
         if let Some(open) = self.if_open() {
             return Ok(open);
@@ -251,7 +251,7 @@ impl LocalFile {
         }
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = &*open {
-            return Ok(Arc::clone(open)); // Another read was faster.
+            return Ok(Arc::clone(open)); // Another read has opened it meanwhile.
         }
         let opened = OpenFile::new(file, self.identity, &self.readers);
         *open = Some(Arc::clone(&opened));
@@ -268,20 +268,30 @@ impl Object for LocalFile {
             Some(open) => open.start(request),
             None => {
                 let readers = Arc::clone(&self.readers);
-                readers.threads.open_and_start(self, request);
+                readers.threads.start(self, request);
             }
         }
     }
 }
 
-/// One version of a file, or one that changes, with descriptors.
+impl Blocking for LocalFile {
+    /// Opens the file again, and reads it the way that suits it.
+    fn serve(self: Arc<Self>, request: Request) {
+        match self.reopened() {
+            Ok(file) => file.start(request),
+            Err(error) => request.complete(Err(error)),
+        }
+    }
+}
+
+/// One version of a file, or a changing file, with its descriptors.
 pub(super) struct OpenFile {
     pub(super) file: File,
-    /// None if it is of no one version.
+    /// `None` if the file changes.
     identity: Option<Identity>,
     size_bytes: u64,
     readers: Arc<Readers>,
-    /// Found out with the first read.
+    /// Found out at the first read.
     pub(super) way: OnceLock<Way>,
 }
 
@@ -290,7 +300,7 @@ impl OpenFile {
         Self::with(file, Some(identity), identity.size_bytes(), readers)
     }
 
-    /// A file that is of no one version.
+    /// A file that changes while it is open.
     pub(super) fn changing(file: File, size_bytes: u64, readers: &Arc<Readers>) -> Arc<Self> {
         Self::with(file, None, size_bytes, readers)
     }
@@ -321,7 +331,8 @@ impl OpenFile {
         }
     }
 
-    /// Copies what the page cache has, if that is all of it: then nobody need be woken to do so.
+    /// Copies the request from the page cache if all of it is there, which saves waking the ring's thread. Returns whether the
+    /// request is complete.
     fn is_read_at_once(&self, request: &mut Request) -> bool {
         let at = request.offset_bytes() + request.filled() as u64;
         let left = (request.length() - request.filled()) as u64;
@@ -331,7 +342,7 @@ impl OpenFile {
         let mut memory = request.unfilled();
         let pieces = memory.iter_mut().take(PIECES_MAX).map(|piece| IoSliceMut::new(piece));
         let mut pieces: Vec<IoSliceMut<'_>> = pieces.collect();
-        // It may leave the cache meanwhile, or still be on its way there.
+        // Pages may leave the cache meanwhile, or may still be on their way into it.
         match preadv2(&self.file, &mut pieces, at, ReadWriteFlags::NOWAIT) {
             Ok(count) => request.advance(count),
             Err(_) => return false,
@@ -339,33 +350,9 @@ impl OpenFile {
         request.filled() == request.length()
     }
 
-    /// The same, by a thread.
-    pub(super) fn start_thread(self: Arc<Self>, request: Request) {
-        let readers = Arc::clone(&self.readers);
-        readers.threads.start(self, request);
-    }
-
-    /// Whether it still is the version that was opened. May wait where the file system is on another machine.
-    pub(super) fn check(&self) -> Result<(), BackendError> {
-        match self.identity {
-            Some(identity) if identity != Identity::of(&self.file.metadata()?) => {
-                Err(BackendError::Changed)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// How it is read past the page cache.
-    pub(super) fn direct(&self) -> Option<&Direct> {
-        match self.way() {
-            Way::Ring(direct) => direct.as_ref(),
-            Way::Threads => None,
-        }
-    }
-
     pub(super) fn way(&self) -> &Way {
         self.way.get_or_init(|| match can_decline_to_wait(&self.file, self.size_bytes) {
-            // Who writes to a file does that through the page cache.
+            // A changing file is written through the page cache, so it is read through it.
             true => Way::Ring(self.identity.and_then(|_| Direct::of(&self.file))),
             false => Way::Threads,
         })
@@ -375,6 +362,42 @@ impl OpenFile {
 impl Object for OpenFile {
     fn start(self: Arc<Self>, request: Request) {
         OpenFile::start(self, request);
+    }
+}
+
+impl Blocking for OpenFile {
+    fn serve(self: Arc<Self>, mut request: Request) {
+        let read = blocking::read(&self.file, &mut request);
+        let result = read.and_then(|()| self.check());
+        request.complete(result);
+    }
+}
+
+impl Uring for OpenFile {
+    fn file(&self) -> &File {
+        &self.file
+    }
+
+    fn direct(&self) -> Option<&Direct> {
+        match self.way() {
+            Way::Ring(direct) => direct.as_ref(),
+            Way::Threads => None,
+        }
+    }
+
+    /// This may block where the file system is on another machine.
+    fn check(&self) -> Result<(), BackendError> {
+        match self.identity {
+            Some(identity) if identity != Identity::of(&self.file.metadata()?) => {
+                Err(BackendError::Changed)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn start_thread(self: Arc<Self>, request: Request) {
+        let readers = Arc::clone(&self.readers);
+        readers.threads.start(self, request);
     }
 }
 

@@ -1,14 +1,13 @@
-//! A store of which a list says what it has: a web server's folder, or a bucket that may be read and not listed.
+//! A store whose names come from a list: a web server's folder, or a bucket that may be read but not listed.
 //!
-//! Names come from the list, and are what they are as long as the back end is there; bytes and versions come from the
-//! store. Which is asked when:
+//! The list is fixed for the life of the back end. Bytes and versions come from the store.
 //!
-//! **A.** The list has the file's size: it is found without asking. Opening it asks for the version, and the first one that
-//! is there is what the name and the size stand for. If it is another at a later time (or another size from the beginning),
-//! that open fails as [`Changed`](BackendError::Changed), and from then on the file is one of B.
-//! **B.** The list has no size: finding asks.
+//! * **A.** The list has the file's size: finding the file does not ask the store. Opening it does. The first version that is opened
+//!   is the one that the list stands for. If a later open finds another version, or the first one finds another size, that open
+//!   fails as [`Changed`](BackendError::Changed), and from then on the file is one of B.
+//! * **B.** The list does not have the size: finding the file asks the store.
 //!
-//! What is a file and a folder by one name is a folder.
+//! A name that is both a file and a folder is a folder.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,16 +17,16 @@ use rustix::io::Errno;
 
 use super::{Backend, BackendError, Entry, FileInfo, Found, Listing, Opened};
 
-/// Entries that a listing tells at a time.
+/// Entries that a listing returns at a time.
 const PAGE_ENTRIES: usize = 1000;
-/// Letters of a wrong line that are shown.
+/// Characters of a wrong line that are shown.
 const QUOTED_MAX: usize = 60;
 
-/// A line of a list that makes no sense.
+/// A wrong line of a list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct IndexError {
-    /// Which, from 1.
+    /// Its number, from 1.
     pub line: usize,
     /// What is wrong with it.
     pub what: String,
@@ -40,12 +39,11 @@ pub struct Index {
 }
 
 impl Index {
-    /// Takes in a text: a path on each line, with `/` between its parts, and after a tab the size in bytes, if it is known. A
-    /// line that begins with `#`, or has nothing, is none; `./` before a path is ignored. Of a path that comes twice
-    /// the later line is taken.
+    /// Parses a list: on each line a path with `/` between its parts, and optionally a tab and the size in bytes. Empty lines, lines that
+    /// begin with `#`, and `./` before a path are ignored. If a path comes twice, the later line holds.
     ///
     /// # Errors
-    /// The first line that is no such thing, or whose path no file can have.
+    /// The first line that is wrong, or whose path cannot be that of a file.
     pub fn parse(text: &[u8]) -> Result<Self, IndexError> {
         let mut files = Vec::new();
         for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
@@ -68,24 +66,24 @@ impl Index {
         Ok(Index { files })
     }
 
-    /// Files that it names.
+    /// Number of files that it names.
     pub fn len(&self) -> usize {
         self.files.len()
     }
 
-    /// Whether it names none.
+    /// Whether it names no files.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// The first file by name, of those that are not known to be empty if there is one.
+    /// The first file by name that is not known to be empty; the first file if all are.
     pub fn first(&self) -> Option<&str> {
         let mut files = self.files.iter();
         let first = files.find(|(_, size)| *size != Some(0)).or(self.files.first());
         first.map(|(path, _)| &**path)
     }
 
-    /// Where paths begin that are not less.
+    /// Position of the first path that is not less than `path`.
     fn at_or_behind(&self, path: &str) -> usize {
         self.files.partition_point(|(other, _)| **other < *path)
     }
@@ -96,7 +94,7 @@ impl Index {
         path.is_empty() || first.is_some_and(|(other, _)| other.starts_with(&prefix))
     }
 
-    /// The number of a file, unless it is a folder, too.
+    /// The number of a file; an error if it is also a folder.
     fn file(&self, path: &str) -> Result<usize, BackendError> {
         if self.is_folder(path) {
             let errno = Some(Errno::ISDIR.raw_os_error());
@@ -131,7 +129,7 @@ fn file(line: &[u8]) -> Result<(Box<str>, Option<u64>), String> {
     }
 }
 
-/// The beginning of what was found, for people.
+/// The beginning of a text, quoted for messages.
 fn quoted(text: &str) -> String {
     let mut letters = text.chars();
     let beginning: String = letters.by_ref().take(QUOTED_MAX).collect();
@@ -139,11 +137,11 @@ fn quoted(text: &str) -> String {
     format!("{beginning:?}{rest}")
 }
 
-/// What is known of a file whose size the list has.
+/// What is known of a file of case A.
 enum Seen {
-    /// It was opened, and is this version.
+    /// It was opened as this version.
     As(Arc<[u8]>),
-    /// It is not what the list says, or was.
+    /// It has changed, or has another size than the list says.
     Changed,
 }
 
@@ -161,7 +159,8 @@ impl fmt::Debug for IndexBackend {
 }
 
 impl IndexBackend {
-    /// What `index` names of `remote`, which is not asked to list. It must tell a time or a tag of each file that it finds.
+    /// The files of `remote` that `index` names. `remote` is never asked to list. It must tell a time or a tag of each file that it
+    /// finds.
     pub fn new(remote: Arc<dyn Backend>, index: Index) -> Self {
         IndexBackend { remote, index: Arc::new(index), seen: Mutex::default() }
     }
@@ -170,7 +169,7 @@ impl IndexBackend {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the list itself says of a file (A).
+    /// What the list itself tells of a file (A).
     fn listed(&self, number: usize) -> Option<FileInfo> {
         let size_bytes = self.index.files[number].1?;
         let is_changed = matches!(self.seen().get(&number), Some(Seen::Changed));
@@ -234,7 +233,7 @@ impl Backend for IndexBackend {
 struct IndexListing {
     index: Arc<Index>,
     prefix: String,
-    /// The file that comes next.
+    /// Number of the next file.
     next: usize,
 }
 
@@ -247,14 +246,14 @@ impl Listing for IndexListing {
         {
             let Some((name, _)) = rest.split_once('/') else {
                 self.next += 1;
-                // It comes as a folder if it is one, too.
+                // A name that is also a folder comes as a folder.
                 if !self.index.is_folder(path) {
                     entries.push(Entry { name: rest.to_owned(), found: Found::Unasked });
                 }
                 continue;
             };
             entries.push(Entry { name: name.to_owned(), found: Found::Folder });
-            // All that begins with `name/` is before what begins with the character behind the slash.
+            // `0` is the character after the slash, so this skips all paths that begin with `name/`.
             self.next = self.index.at_or_behind(&format!("{}{name}0", self.prefix));
         }
         Ok(entries)

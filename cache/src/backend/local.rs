@@ -1,4 +1,4 @@
-//! Local files: a folder, and its names. What becomes of files when they are open is in `files`.
+//! Local files: the names of a folder. `files` has the open files.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -10,60 +10,27 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Dir, FileType, Mode, OFlags, StatVfs};
-use rustix::io::Errno;
+use rustix::fs::{Dir, FileType, OFlags, StatVfs};
 
-use super::beneath::{self, Beneath, Links};
+use super::beneath::{self, Beneath};
 use super::files::{Identity, LocalFile, OpenFile, Readers};
+use super::reach::Reach;
 use super::uring::Ring;
-use super::{Backend, BackendError, Entry, FileInfo, Found, Listing, Opened, Whole};
+use super::{Backend, BackendError, Entry, FileInfo, Found, Kind, Listing, Opened, Whole};
 
-/// Requests at once, unless somebody says how many: what keeps a solid-state disk busy, and no disk too long.
+/// Local folders. They are not opened by address, since the caller has to decide [how far](LocalBackend::beneath) links may lead.
+pub(super) const KIND: Kind = Kind { name: "local", by_address: None, worlds: world::worlds };
+
+/// Default number of requests at once: it keeps a solid-state disk busy, and the queue of any disk short.
 const DEPTH: usize = 32;
 
-/// Where the names of a folder lead.
-pub(super) enum Reach {
-    /// Wherever links lead: for a program that could open those files itself.
-    Anywhere(PathBuf),
-    /// Nowhere but below: links are themselves.
-    Beneath(Beneath),
-}
-
-impl Reach {
-    /// Opens what is at `place` below the folder.
-    pub(super) fn open(&self, place: &Path, flags: OFlags) -> Result<OwnedFd, BackendError> {
-        let opened = match self {
-            Reach::Anywhere(root) => {
-                rustix::fs::open(root.join(place), flags | OFlags::CLOEXEC, Mode::empty())
-            }
-            Reach::Beneath(folder) => {
-                return folder.open(place, flags, Links::Shown).map_err(of_beneath);
-            }
-        };
-        Ok(opened.map_err(io::Error::from)?)
-    }
-}
-
-/// An error of a name that is resolved below the folder.
-fn of_beneath(error: Errno) -> BackendError {
-    match error {
-        // It was a folder, or a file, when it was found.
-        Errno::LOOP => BackendError::Changed,
-        beneath::REFUSED => {
-            let message = "a mount of foretell is there, which is not shown in another".into();
-            BackendError::Other { errno: Some(Errno::LOOP.raw_os_error()), message }
-        }
-        error => io::Error::from(error).into(),
-    }
-}
-
-/// A folder, and what reads its files.
+/// A folder, and the readers of its files.
 pub struct LocalBackend {
     readers: Arc<Readers>,
 }
 
 impl fmt::Debug for LocalBackend {
-    /// Says what reads, and why not a ring.
+    /// Tells whether io_uring or threads read, and why not io_uring.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reads_by = match self.without_ring() {
             None => "io_uring".to_owned(),
@@ -78,30 +45,31 @@ impl fmt::Debug for LocalBackend {
 }
 
 impl LocalBackend {
-    /// The files below `root`, read by io_uring where that can be had, and else by threads; so many requests at once,
-    /// or as many as there are descriptors for. Links are followed wherever they lead, with the rights of this process.
+    /// The files below `root`, read by io_uring if it is available, otherwise by threads. At most `depth` requests are in flight (default
+    /// 32), fewer if descriptors are short. Links are followed anywhere, with the rights of this process.
     ///
     /// # Errors
-    /// That `root` is not a folder.
+    /// If `root` is not a folder.
     pub fn new(root: impl Into<PathBuf>, depth: Option<usize>) -> io::Result<Self> {
         let reach = Reach::Anywhere(root.into());
         Self::with(reach, depth.unwrap_or(DEPTH), || Some(Ring::new()))
     }
 
-    /// The same, confined to what lies below `root`: for servers, whose clients have other rights. Links are [shown](Found::Link) as links, and
-    /// [mounts of foretell](beneath) are not entered. It is the folder that `root` stands for now, whatever is put in its place.
+    /// As `new`, but confined to files below `root`: for servers, whose clients have other rights. Links are [shown](Found::Link) as
+    /// links, and [mounts of foretell](beneath) are not entered. The back end stays with the folder that `root` names now, even if
+    /// another takes its place.
     ///
     /// # Errors
-    /// That `root` is not a folder.
+    /// If `root` is not a folder.
     pub fn beneath(root: &Path, depth: Option<usize>) -> io::Result<Self> {
         let reach = Reach::Beneath(Beneath::new(root)?);
         Self::with(reach, depth.unwrap_or(DEPTH), || Some(Ring::new()))
     }
 
-    /// The files below `root`, read by so many threads.
+    /// The files below `root`, read by up to `threads` threads.
     ///
     /// # Errors
-    /// That `root` is not a folder.
+    /// If `root` is not a folder.
     pub fn blocking(root: impl Into<PathBuf>, threads: usize) -> io::Result<Self> {
         Self::with(Reach::Anywhere(root.into()), threads, || None)
     }
@@ -119,7 +87,7 @@ impl LocalBackend {
         Ok(LocalBackend { readers: Arc::new(Readers::new(reach, ring(), depth)) })
     }
 
-    /// Why io_uring is not used; `None` if it is. Files on which its reads would wait are read by threads all the same.
+    /// Why io_uring is not used; `None` if it is. Even then, threads read files on which its reads would block.
     pub fn without_ring(&self) -> Option<String> {
         match &self.readers.ring {
             Some(Ok(_)) => None,
@@ -130,14 +98,14 @@ impl LocalBackend {
 }
 
 impl Drop for LocalBackend {
-    /// Requests that have not begun fail as lost; files may be open longer.
+    /// Requests that have not begun fail as lost. Files may stay open longer.
     fn drop(&mut self) {
         self.readers.close();
     }
 }
 
 impl LocalBackend {
-    /// Where the file at `path` is below the folder: names lead nowhere but down.
+    /// Checks that `path` leads only down from the folder.
     fn place<P: AsRef<Path> + ?Sized>(path: &P) -> Result<&Path, BackendError> {
         let path = path.as_ref();
         match path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
@@ -147,7 +115,7 @@ impl LocalBackend {
         }
     }
 
-    /// What there is at a place, if it is shown.
+    /// What there is at a place; `None` for kinds of files that are not shown.
     fn found(&self, place: &Path) -> Result<Option<Found>, BackendError> {
         match &self.readers.reach {
             Reach::Anywhere(root) => Ok(found_at(&root.join(place))?),
@@ -158,7 +126,7 @@ impl LocalBackend {
         }
     }
 
-    /// As [`open`](Backend::open), of a path that need not be UTF-8.
+    /// As [`open`](Backend::open), for a path that need not be UTF-8.
     ///
     /// # Errors
     /// As `open`.
@@ -168,20 +136,20 @@ impl LocalBackend {
         self.opened(place, file, &metadata)
     }
 
-    /// The part of a file's version that is the same on all machines that share the file system: all but the device's number.
+    /// The part of a file's version that is the same on all machines that share the file system: it lacks the device's number.
     pub fn shared_version(version: &[u8]) -> &[u8] {
         version.get(Identity::DEVICE_BYTES..).unwrap_or(version)
     }
 
-    /// A file that is open, and whose bytes may change while it is: whoever opens it says when
-    /// ([`File::changed`](crate::File::changed)). Its version is what it is now; reads are made of what there is, and fail as
-    /// [`Changed`](BackendError::Changed) if there is less than was told.
+    /// An open file whose bytes may change while it is open. The caller has to report changes
+    /// ([`File::changed`](crate::File::changed)). `version` is the version at this time. Reads return the bytes that are there, and
+    /// fail as [`Changed`](BackendError::Changed) if the file is shorter than was told.
     pub fn open_changing(&self, file: File, version: Arc<[u8]>, size_bytes: u64) -> Opened {
         let object = OpenFile::changing(file, size_bytes, &self.readers);
         Opened { version, size_bytes, object }
     }
 
-    /// Whether there are descriptors to spare for another such file, for somebody who can do without it.
+    /// Whether there are descriptors to spare for another changing file, for a caller that can do without it.
     pub fn can_hold_more(&self) -> bool {
         self.readers.can_hold_more()
     }
@@ -206,7 +174,7 @@ fn info(identity: &Identity) -> FileInfo {
     }
 }
 
-/// What has this mode, if it is shown.
+/// What a file of this mode is; `None` for kinds that are not shown.
 fn found(mode: u32, identity: &Identity) -> Option<Found> {
     match FileType::from_raw_mode(mode) {
         FileType::Directory => Some(Found::Folder),
@@ -216,23 +184,23 @@ fn found(mode: u32, identity: &Identity) -> Option<Found> {
     }
 }
 
-/// What a path leads to, if it is shown.
+/// What a path leads to; `None` for kinds that are not shown.
 fn found_at(path: &Path) -> io::Result<Option<Found>> {
     let metadata = std::fs::metadata(path)?;
     Ok(found(metadata.mode(), &Identity::of(&metadata)))
 }
 
-/// What an open folder has by a name, if it is shown.
+/// What an open folder has by a name; `None` for kinds that are not shown.
 fn found_entry(folder: &OwnedFd, name: &str, kind: FileType) -> Option<Found> {
     match beneath::stat_entry(folder, name.as_ref()) {
         Ok(stat) => found(stat.st_mode, &Identity::of_stat(&stat)),
-        // Whoever looks into it is told.
+        // A mount of foretell: opening the folder will fail with the reason.
         Err(beneath::REFUSED) if kind == FileType::Directory => Some(Found::Folder),
         Err(_) => None,
     }
 }
 
-/// What is at a place itself, a link if it is one.
+/// Opens what is at a place without following a link.
 fn itself(reach: &Reach, place: &Path) -> Result<(File, Metadata), BackendError> {
     let file = File::from(reach.open(place, OFlags::PATH | OFlags::NOFOLLOW)?);
     let metadata = file.metadata()?;
@@ -244,7 +212,7 @@ impl Backend for LocalBackend {
         self.open_path(Path::new(path))
     }
 
-    /// A file is opened by its name, so it may be another by now: that is told at once.
+    /// The file is opened by its name, so a change since it was found is noticed at once.
     fn open_found(&self, path: &str, wanted: &FileInfo) -> Result<Opened, BackendError> {
         let place = Self::place(path)?;
         let (file, metadata) = self.readers.open(place)?;
@@ -258,8 +226,8 @@ impl Backend for LocalBackend {
         self.found(Self::place(path)?)?.ok_or(BackendError::NotFound)
     }
 
-    /// What is neither file, folder nor a link that is shown, links that are followed and lead nowhere, and names that are not
-    /// UTF-8 are left out.
+    /// Left out are names that are not UTF-8, files of other kinds than regular files, folders and links, and dangling links if links
+    /// are followed.
     fn list(&self, path: &str) -> Result<Box<dyn Listing>, BackendError> {
         let place = Self::place(path)?;
         let folder = self.readers.reach.open(place, OFlags::RDONLY | OFlags::DIRECTORY)?;
@@ -290,7 +258,7 @@ impl Backend for LocalBackend {
         Ok(OsString::from_vec(target.into_bytes()).into())
     }
 
-    /// That of the file system which the folder lies on.
+    /// The space of the file system that holds the folder.
     fn space(&self) -> Result<Option<StatVfs>, BackendError> {
         let space = match &self.readers.reach {
             Reach::Anywhere(root) => rustix::fs::statvfs(root),
@@ -306,3 +274,4 @@ impl Backend for LocalBackend {
 
 #[cfg(test)]
 mod tests;
+mod world;

@@ -1,11 +1,20 @@
-//! Files in memory: for tests, and to try things out.
+//! Files in memory, for tests and experiments.
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::conformance::World;
 use super::{
-    Backend, BackendError, Entry, FileInfo, Found, Listing, Object, Opened, Request, Whole,
+    Backend, BackendError, Entry, FileInfo, Found, Kind, Listing, Object, Opened, Request, Whole,
 };
+
+/// Files in memory.
+pub(super) const KIND: Kind = Kind { name: "memory", by_address: None, worlds };
+
+fn worlds(_: &Path) -> Vec<Box<dyn World>> {
+    vec![Box::new(MemoryBackend::new())]
+}
 
 #[derive(Clone, Debug)]
 struct Version {
@@ -13,14 +22,14 @@ struct Version {
     bytes: Arc<[u8]>,
 }
 
-/// Files by path. They may be replaced while they are read. A clone has the same files.
+/// Files by path. They may be replaced while they are read. A clone shares the files.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryBackend {
     files: Arc<Mutex<HashMap<String, Version>>>,
 }
 
 impl MemoryBackend {
-    /// No files.
+    /// A back end without files.
     pub fn new() -> Self {
         MemoryBackend::default()
     }
@@ -32,7 +41,7 @@ impl MemoryBackend {
         files.insert(path.to_owned(), Version { number, bytes: bytes.into() });
     }
 
-    /// Takes the file at `path` away, if there is one.
+    /// Removes the file at `path`, if there is one.
     pub fn remove(&self, path: &str) {
         self.files.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
     }
@@ -110,7 +119,7 @@ impl Backend for MemoryBackend {
                 }
             }
         }
-        // What is both is a folder, as for `find`.
+        // A name that is both a file and a folder is a folder, as in `find`.
         entries.retain(|entry| !folders.contains(entry.name.as_str()));
         let folders = folders.into_iter();
         entries.extend(folders.map(|name| Entry { name: name.to_owned(), found: Found::Folder }));
@@ -129,7 +138,7 @@ impl Object for MemoryObject {
     fn start(self: Arc<Self>, mut request: Request) {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let found = files.get(&self.path).filter(|version| version.number == self.number).cloned();
-        drop(files); // What follows may start the next request.
+        drop(files); // Completing the request may start the next one.
         let result = match found {
             Some(version) => {
                 let from = (request.offset_bytes() as usize).min(version.bytes.len());
@@ -139,5 +148,19 @@ impl Object for MemoryObject {
             None => Err(BackendError::Changed),
         };
         request.complete(result);
+    }
+}
+
+impl World for MemoryBackend {
+    fn backend(&self) -> &dyn Backend {
+        self
+    }
+
+    fn put(&self, path: &str, bytes: &[u8]) {
+        MemoryBackend::put(self, path, bytes);
+    }
+
+    fn has_files_below_files(&self) -> bool {
+        true
     }
 }

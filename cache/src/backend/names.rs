@@ -1,4 +1,4 @@
-//! What a store has, by name.
+//! What stores tell of names: files, folders, links, and listings of them.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,26 +10,26 @@ use super::BackendError;
 pub enum Found {
     /// A file, and what is known of it.
     File(FileInfo),
-    /// A file of which the store has not been asked: only listings [say so](super::Backend::lists_all_of_files).
+    /// A file about which the store has not been asked; only in [some listings](super::Backend::lists_all_of_files).
     Unasked,
-    /// Something that files are below.
+    /// A folder.
     Folder,
-    /// A link, which [`read_link`](super::Backend::read_link) says more of: of stores that show links.
+    /// A link, from a store that shows links; [`read_link`](super::Backend::read_link) tells its target.
     Link(FileInfo),
 }
 
-/// What a store tells of a file that it has not been asked to open.
+/// What a store tells of a file without opening it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileInfo {
     /// Its size.
     pub size_bytes: u64,
-    /// When it was made or changed last, if the store says so.
+    /// When it was last modified, if the store tells.
     pub modified: Option<SystemTime>,
-    /// What the store itself calls this version, if it does (an ETag).
+    /// The store's own name of this version (an ETag), if it has one.
     pub tag: Option<Arc<str>>,
 }
 
-/// One of a folder.
+/// An entry of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Its name in the folder.
@@ -38,44 +38,44 @@ pub struct Entry {
     pub found: Found,
 }
 
-/// A folder's entries, some at a time: as many as the store tells at once.
+/// The entries of a folder, as many at a time as the store tells at once.
 pub trait Listing: Send {
-    /// The next entries, in no particular order, and waits for them; none at the end. A name comes once: what is a file and a
-    /// folder by one name is a folder, here as for [`find`](super::Backend::find).
+    /// The next entries, in no particular order; none at the end. Waits for them. Each name comes once. A name that is both a file and
+    /// a folder comes as a folder, as in [`find`](super::Backend::find).
     ///
     /// # Errors
-    /// What the store says. The listing has ended then.
+    /// Any error of the store. It ends the listing.
     fn next_entries(&mut self) -> Result<Vec<Entry>, BackendError>;
 
-    /// What the folder has so far that the listing does not tell, since no path can name it.
+    /// Keys met so far that the listing leaves out, since no path can name them.
     fn left_out(&self) -> LeftOut {
         LeftOut::default()
     }
 }
 
-/// What no path can name.
+/// Keys that no path can name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// How many there are; what begins alike up to a slash counts once.
+    /// Their number. Keys with a common beginning up to a slash count once.
     pub count: u64,
-    /// The first of them, as the store has it.
+    /// The first of them.
     pub example: Option<String>,
 }
 
 impl LeftOut {
-    /// One more.
+    /// Counts one more.
     pub fn add(&mut self, key: String) {
         self.count += 1;
         self.example.get_or_insert(key);
     }
 }
 
-/// A listing that is there already.
+/// A listing whose entries are all in memory.
 #[derive(Debug)]
 pub struct Whole(Vec<Entry>);
 
 impl Whole {
-    /// These entries.
+    /// A listing of these entries.
     pub fn new(entries: Vec<Entry>) -> Self {
         Whole(entries)
     }

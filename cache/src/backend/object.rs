@@ -1,28 +1,30 @@
 //! Object stores: S3, GCS, Azure and HTTP, through the `object_store` crate.
 //!
-//! A read is made on condition of the ETag that `open` found; where a server gives none, time (in whole seconds) and
-//! size of what it sends are compared. Where the ETag is a weak one, it is compared along with them: it may stay the same when
-//! bytes change (RFC 9110, section 8.8.1). Reads that a program waits for are tried again, with growing pauses drawn at random, until a
-//! [deadline](ObjectOptions::deadline); reads ahead are not, since whoever wants them will ask.
+//! **Versions.** A read is conditional on the ETag that `open` found (`If-Match`). If a server gives no ETag, the modification time (in
+//! whole seconds) and the size of its answer are compared instead. A weak ETag is compared together with them, since it may stay the
+//! same when bytes change (RFC 9110, section 8.8.1).
 //!
-//! The crate's own retries are switched off: they would hide that a server is busy, which must be known
-//! to ask it for less.
+//! **Retries.** A demand read is retried, with pauses that grow and are randomised, until a [deadline](ObjectOptions::deadline). A
+//! prefetch is not: a program that needs the block will demand it. The crate's own retries are off, since they would hide
+//! that a server is busy and should get fewer requests.
 //!
-//! By module: `address` makes a client of an address and of `settings`, whose `names` are listed in one place, and of AWS'
-//! `profile`s; `wire` sees what goes out and comes back; `tries` tries again; `errors` says what servers say; `listing` lists.
+//! By module: `address` makes a client from an address, the `settings` (`names` has the tables) and AWS `profile`s; `wire` corrects
+//! requests and answers; `tries` retries; `errors` translates errors; `versions` tells versions apart; `listing` lists.
 
 mod address;
 mod errors;
 mod listing;
 mod names;
+mod options;
 mod profile;
 mod settings;
 mod tries;
+mod versions;
 mod wire;
+mod world;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use futures_util::StreamExt;
 use http::Uri;
@@ -36,69 +38,51 @@ pub use self::address::without_secrets;
 use self::address::{Folder, Place};
 use self::errors::Failure;
 use self::listing::{ObjectListing, Pages, Shape};
+pub use self::options::ObjectOptions;
 use self::tries::{Tries, guarded, wait_for};
+use self::versions::{condition, info, version_of};
 use self::wire::About;
+pub use super::AddressError;
 use super::{
-    Backend, BackendError, FileInfo, Found, Listing, Object, Opened, Request, cannot_list,
+    AddressOptions, Backend, BackendError, ByAddress, FileInfo, Found, Kind, Listing, Named,
+    Object, Opened, Request, cannot_list,
 };
 
-/// Threads that talk to a store: they decrypt and copy, and wait for nothing.
+/// S3, GCS, Azure and web servers.
+pub(super) const KIND: Kind = Kind {
+    name: "object",
+    by_address: Some(ByAddress {
+        schemes: names::Kind::SCHEMES,
+        aliases: names::Kind::ALIASES,
+        open: named,
+    }),
+    worlds: world::worlds,
+};
+
+fn named(address: &str, options: &AddressOptions<'_>) -> Result<Named, AddressError> {
+    let &AddressOptions { depth, deadline, settings } = options;
+    let options = ObjectOptions::with(depth, deadline);
+    let backend = ObjectBackend::configured(address, settings, options)?;
+    let identity = backend.identity().to_owned();
+    Ok(Named { backend: Arc::new(backend), identity })
+}
+
+/// Threads that talk to a store. They decrypt and copy, and never block.
 const THREADS: usize = 2;
-
-/// How an object store is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ObjectOptions {
-    /// Requests ahead of programs at once, if the store does not say that it is busy.
-    pub depth: usize,
-    /// How long a program waits before it is told why it cannot have what it asked for.
-    pub deadline: Duration,
-    /// How long a server may send nothing before it is asked once more.
-    pub silence: Duration,
-}
-
-impl Default for ObjectOptions {
-    /// 128 requests; a minute; ten seconds.
-    fn default() -> Self {
-        ObjectOptions {
-            depth: 128,
-            deadline: Duration::from_secs(60),
-            silence: Duration::from_secs(10),
-        }
-    }
-}
-
-/// An address that no store could be made of.
-#[derive(Debug, thiserror::Error)]
-pub enum AddressError {
-    /// None of those that are known.
-    #[error("{0}: an address begins with s3://, gs://, az://, http:// or https://")]
-    Scheme(String),
-    /// The crate that talks to it says so.
-    #[error("{address}: {message}")]
-    Store {
-        /// What was given.
-        address: String,
-        /// What is wrong with it, or with the settings in the environment.
-        message: String,
-    },
-    /// No threads.
-    #[error("cannot start the threads that talk to a store: {0}")]
-    Threads(std::io::Error),
-}
 
 /// A bucket, or part of one.
 pub struct ObjectBackend {
     store: Arc<dyn ObjectStore>,
-    /// The same, where it lists a page at a time.
+    /// The same store, if it lists a page at a time.
     pages: Option<Arc<dyn PaginatedListStore>>,
-    /// Web servers do not tell what they have.
+    /// False for web servers and [`unlisted`](Self::unlisted) stores.
     can_list: bool,
-    /// What names mean at a web server.
+    /// Turns names into addresses; only for a web server.
     folder: Option<Folder>,
     prefix: Path,
     identity: String,
     options: ObjectOptions,
-    /// There until it is dropped.
+    /// `None` only while the back end is dropped.
     runtime: Option<Runtime>,
     handle: Handle,
 }
@@ -111,7 +95,7 @@ impl fmt::Debug for ObjectBackend {
 
 impl Drop for ObjectBackend {
     fn drop(&mut self) {
-        // It may be one of its own threads that drops it. What is under way fails as lost.
+        // The dropping thread may be one of the runtime's own, so this does not wait. Requests in flight fail as lost.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -131,7 +115,7 @@ impl ObjectBackend {
     /// The objects of `store` below `prefix`.
     ///
     /// # Errors
-    /// If no threads can be made.
+    /// If threads cannot be started.
     pub fn new(
         store: Arc<dyn ObjectStore>,
         prefix: Path,
@@ -151,25 +135,25 @@ impl ObjectBackend {
         })
     }
 
-    /// What `address` stands for: `s3://bucket/prefix`, `gs://…`, `az://container/prefix`, `https://host/path`. Credentials, endpoint and
-    /// region come from the usual variables of the environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …), from AWS profiles, and from
-    /// the machine's own metadata service.
+    /// The store at an address: `s3://bucket/prefix`, `gs://…`, `az://container/prefix`, `https://host/path`. Credentials, endpoint and
+    /// region come from the usual environment variables (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …), AWS profiles, and the
+    /// machine's metadata service.
     ///
-    /// Names in a bucket are keys. At a web server they are what files below the address are called, and are written with percent signs
-    /// on the way; but a name that begins with `http://` or `https://` is a whole address at the same server, which is asked for as it is
-    /// written, and the empty name is the address itself. A query of the address goes with each request.
+    /// Names in a bucket are keys. Names at a web server are relative to the address, and are percent-encoded in requests. A name
+    /// that begins with `http://` or `https://` is a whole address at the same server and is sent as written. The empty name is the
+    /// address itself. The query of the address goes with each request.
     ///
     /// # Errors
-    /// If it stands for nothing, or the settings are not enough.
+    /// If the address is wrong, or settings are missing.
     pub fn at(address: &str, options: ObjectOptions) -> Result<Self, AddressError> {
         ObjectBackend::configured(address, &[], options)
     }
 
-    /// [`at`](ObjectBackend::at), with settings that come before the environment's: under the names of `docs/reference/stores.md`, which
-    /// are those of its variables in lower case, with or without `aws_`, `google_` or `azure_` before them.
+    /// As [`at`](ObjectBackend::at), with settings that override the environment. `docs/reference/stores.md` lists their names: those
+    /// of the environment variables in lower case, with or without the prefix `aws_`, `google_` or `azure_`.
     ///
     /// # Errors
-    /// If the address stands for nothing, a setting is not known or cannot be what it is, or they are not enough.
+    /// If the address is wrong, or a setting is unknown, wrong or missing.
     pub fn configured(
         address: &str,
         settings: &[(&str, &str)],
@@ -194,24 +178,24 @@ impl ObjectBackend {
         })
     }
 
-    /// What tells this store, and the part of it that its address names, from others, wherever settings come from: where it is,
-    /// whose it is, and the address. No secret is in it but the query of a web server's address.
+    /// Identifies this store and the part of it that its address names, wherever its settings come from. It is made of endpoint or
+    /// region, account, and address. It has no secrets, except that the query of a web server's address is in it.
     pub fn identity(&self) -> &str {
         &self.identity
     }
 
-    /// The same, and it is never asked what there is: neither to list nor for what is below a name.
+    /// The same store, without listing requests: neither folders nor what is below a name are listed.
     #[must_use]
     pub fn unlisted(mut self) -> Self {
         self.can_list = false;
         self
     }
 
-    /// All bytes of the file at `path`, or of the address itself if that is empty, and waits for them. The server need not
-    /// be able to send parts.
+    /// Reads all of the file at `path`, or of the address itself if `path` is empty. Waits for it. The server need not support
+    /// ranges.
     ///
     /// # Errors
-    /// As [`open`](Backend::open), and if there are more than `most_bytes`.
+    /// As [`open`](Backend::open), and if the file has more than `most_bytes`.
     pub fn read_all(&self, path: &str, most_bytes: usize) -> Result<Vec<u8>, BackendError> {
         let (store, target) = (Arc::clone(&self.store), self.target(path)?);
         let read = wait_for((&self.handle, self.options), move || {
@@ -232,7 +216,7 @@ impl ObjectBackend {
         read.ok_or_else(|| other(format!("it is longer than {most_bytes} bytes")))
     }
 
-    /// Whether the file at `path` is there and can be read in parts, as all are; waits for the answer.
+    /// Checks that the file at `path` exists and that ranges of it can be read. Waits for the answer.
     ///
     /// # Errors
     /// As [`open`](Backend::open) and reads.
@@ -261,7 +245,7 @@ impl ObjectBackend {
             return Ok(Target { location: self.location(path)?, address: None });
         };
         let address = Some(folder.address_of(path).map_err(other)?);
-        // A whole address is no path; what the crate makes of one is not asked for.
+        // A whole address is not a path. The location is not used in requests that have an address.
         let location = Path::parse(path).unwrap_or_default();
         Ok(Target { location, address })
     }
@@ -293,7 +277,7 @@ impl ObjectBackend {
         ObjectListing::new((Arc::clone(&self.store), self.pages.clone()), location, most)
     }
 
-    /// What the store tells of the object at `path`, whether or not there are objects below it; waits for the answer.
+    /// The object at `path`, even if there are objects below it. Waits for the answer.
     ///
     /// # Errors
     /// As [`open`](Backend::open).
@@ -301,8 +285,8 @@ impl ObjectBackend {
         self.head(path).map(info)
     }
 
-    /// Whether there are objects below `path`, or one that stands for the folder; of the store itself, whether there is such a
-    /// bucket. Waits for the answer.
+    /// Whether there are objects below `path`, or an object that stands for the folder. For the store itself (""): whether the
+    /// bucket exists. Waits for the answer.
     ///
     /// # Errors
     /// As [`list`](Backend::list).
@@ -314,18 +298,18 @@ impl ObjectBackend {
         }
     }
 
-    /// Whether the address itself is the key of an object that has bytes; one without may stand for an empty folder.
-    /// Waits for the answer, and takes a refusal for no.
+    /// Whether the address itself is the key of an object that is not empty. An empty one may stand for an empty folder. Waits for the
+    /// answer; an error counts as no.
     pub fn is_object(&self) -> bool {
         let has_bytes = || self.head("").is_ok_and(|found| found.size > 0);
         self.can_list && !self.prefix.as_ref().is_empty() && has_bytes()
     }
 
-    /// Whether there are keys that begin with a slash: no path can name them, but a recursive [listing](Self::list_keys) of the
-    /// whole bucket tells them, without the slash. Waits for the answer.
+    /// Whether there are keys that begin with a slash. Paths cannot name them, but a recursive [listing](Self::list_keys) of the
+    /// whole bucket has them, without the slash. Waits for the answer.
     ///
     /// # Errors
-    /// What the store says.
+    /// Any error of the store.
     pub fn has_keys_without_a_root(&self) -> Result<bool, BackendError> {
         let Some(pages) = self.pages.clone().filter(|_| self.prefix.as_ref().is_empty()) else {
             return Ok(false);
@@ -336,9 +320,9 @@ impl ObjectBackend {
         })
     }
 
-    /// The keys below the folder at `path`, as the store has them: a name that is a file and a folder comes as both. All of
-    /// them, with names relative to the folder, if `is_recursive`; there are no folders among these, and an object of no bytes
-    /// may stand for one. See [`has_keys_without_a_root`](Self::has_keys_without_a_root).
+    /// Lists the keys of the folder at `path` as the store has them: a name that is both a file and a folder comes twice. If
+    /// `is_recursive`, lists all keys below the folder, with names relative to it. There are no folders among these, but an empty
+    /// object may stand for one. See [`has_keys_without_a_root`](Self::has_keys_without_a_root).
     ///
     /// # Errors
     /// As [`list`](Backend::list).
@@ -351,7 +335,7 @@ impl ObjectBackend {
         Ok(Box::new(self.listing(path, shape, None)?))
     }
 
-    /// A listing of which the first entries are known.
+    /// Begins a listing and fetches its first entries.
     fn listing(
         &self,
         path: &str,
@@ -375,16 +359,16 @@ impl ObjectBackend {
     }
 }
 
-/// What is asked for.
+/// An object or file to ask for.
 #[derive(Clone, Debug)]
 struct Target {
     location: Path,
-    /// In place of it, of a web server.
+    /// Used in place of `location` at a web server.
     address: Option<Uri>,
 }
 
 impl Target {
-    /// For a request about it, which has this size as far as is known.
+    /// Options of a request for it. `size_bytes` is its size, if known.
     fn options(&self, size_bytes: Option<u64>) -> GetOptions {
         let mut options = GetOptions::default();
         options.extensions.insert(About { address: self.address.clone(), size_bytes });
@@ -419,7 +403,7 @@ impl Backend for ObjectBackend {
         Ok(self.opened(target, meta))
     }
 
-    /// Asks for an object and for what is below it, at once.
+    /// Asks for the object and for keys below it, both at once.
     fn find(&self, path: &str) -> Result<Found, BackendError> {
         if path.is_empty() {
             return Ok(Found::Folder);
@@ -457,52 +441,12 @@ impl Backend for ObjectBackend {
     }
 }
 
-/// The same, whatever has told of the object: listings know its time in milliseconds, answers in seconds.
-fn info(meta: ObjectMeta) -> FileInfo {
-    let seconds = meta.last_modified.timestamp();
-    let since = Duration::from_secs(seconds.unsigned_abs());
-    let modified = match seconds < 0 {
-        true => SystemTime::UNIX_EPOCH - since,
-        false => SystemTime::UNIX_EPOCH + since,
-    };
-    FileInfo {
-        size_bytes: meta.size,
-        modified: Some(modified),
-        tag: meta.e_tag.as_deref().map(|tag| bare(tag).into()),
-    }
-}
-
 struct StoredObject {
     store: Arc<dyn ObjectStore>,
     handle: Handle,
     options: ObjectOptions,
     target: Target,
     meta: ObjectMeta,
-}
-
-/// What tells one version of an object from another.
-fn version_of(meta: &ObjectMeta) -> String {
-    match &meta.e_tag {
-        Some(tag) if is_weak(tag) => {
-            format!("{tag} {} {}", meta.last_modified.timestamp(), meta.size)
-        }
-        Some(tag) => format!("{} {}", bare(tag), meta.size),
-        None => format!("{} {}", meta.last_modified.timestamp(), meta.size),
-    }
-}
-
-/// An ETag without its quotes, which some listings leave out. A weak one stays as it is: it is another than the strong one.
-fn bare(tag: &str) -> &str {
-    tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')).unwrap_or(tag)
-}
-
-fn is_weak(tag: &str) -> bool {
-    tag.starts_with("W/\"")
-}
-
-/// An ETag as it goes into a condition. One with a weak tag never holds (RFC 9110, section 13.1.1).
-fn condition(tag: &str) -> Option<String> {
-    (!is_weak(tag)).then(|| format!("\"{}\"", bare(tag)))
 }
 
 fn other(message: String) -> BackendError {
@@ -537,10 +481,10 @@ impl StoredObject {
         };
         let found = self.store.get_opts(&self.target.location, options).await;
         let found = found.map_err(|error| Failure::of(&error))?;
-        // A server may not know conditions, or send another range.
+        // A server may ignore the condition, or send another range.
         let mut meta = found.meta.clone();
         if self.meta.e_tag.is_none() {
-            meta.e_tag = None; // What told of the object knew no ETag.
+            meta.e_tag = None; // The listing or answer that told of the object had no ETag.
         }
         if version_of(&meta) != self.version() {
             return Err(Failure::lasting(BackendError::Changed));

@@ -1,22 +1,23 @@
 //! Reads of local files by io_uring.
 //!
-//! One thread has the ring: it submits what [`Ring::start`] has put in a queue, and reaps. While it sleeps it waits for a
-//! completion, of which one is that of a read of the *bell*, an eventfd that whoever comes with a request rings. What
-//! completions start goes to the kernel with the call that waits for the next one. `docs/internals/cache.md` says why requests
-//! are not submitted by whoever comes with them.
+//! One thread owns the ring: it submits the requests that [`Ring::start`] has queued, and reaps completions. It sleeps waiting for a
+//! completion. One of these is a read of the *bell*, an eventfd that is written to when a request is queued while the thread
+//! sleeps. Requests that follow from completions are submitted with the call that waits for the next completion.
+//! `docs/internals/cache.md` says why callers do not submit their requests themselves.
 //!
 //! How a request is read:
 //!
-//! * **A.** The page cache has all of it: from there.
-//! * **B.** Past it, with the odd bytes at the end of a file by way of a buffer of their own.
-//! * **C.** Neither can be: through the page cache.
+//! * **A.** All of it is in the page cache: from there.
+//! * **B.** Otherwise with direct I/O. Bytes at the end of a file that are less than a unit go through a buffer of their own.
+//! * **C.** If direct I/O is not possible: through the page cache.
 //!
-//! A read that stops early goes on where it stopped, and may be of another case then. What the ring cannot do is left to threads.
+//! A short read continues where it stopped, possibly as another case. A read that the ring cannot do goes to a thread.
 //!
-//! Invariants: each slot in use has one read in the kernel, whose memory, descriptors and vector of pieces are the slot's
-//! until its completion has been reaped. The thread does not end before that, whichever way it ends.
+//! Invariants: each slot in use has one read in the kernel. The slot owns its memory, descriptors and vector of pieces until the
+//! completion has been reaped. The thread does not end before that, even if it panics.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,29 +31,40 @@ use io_uring::{IoUring, opcode, types};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use super::Request;
 use super::blocking::PIECES_MAX;
-use super::direct::is_cached;
-use super::files::OpenFile;
+use super::direct::{Direct, is_cached};
 use super::waiting::Waiting;
+use super::{BackendError, Request};
 use crate::buffer::Buffer;
 
-/// Reads in the kernel at once; more wait for these.
+/// Reads in the kernel at once. Further requests wait in the queue.
 const READS_MAX: usize = 1024;
 
-/// Bytes of a piece of memory: the kernel counts them in 32 bits, and reads 2 GiB at most.
+/// Bytes of a piece of memory, at most. The kernel counts them in 32 bits and reads at most 2 GiB.
 const PIECE_MAX_BYTES: usize = 1 << 30;
 
-/// In place of a slot.
+/// Marks completions of the bell, in place of a slot's number.
 const BELL: u64 = u64::MAX;
 
 /// How long the thread waits when the kernel has no memory for a request.
 const NO_MEMORY: Duration = Duration::from_millis(1);
 
+/// A file that the ring reads.
+pub(super) trait Uring: Send + Sync {
+    /// Its descriptor.
+    fn file(&self) -> &File;
+    /// Its descriptor for direct I/O, if it has one.
+    fn direct(&self) -> Option<&Direct>;
+    /// Fails if the file is no longer the version that was opened. Called after a request has been read.
+    fn check(&self) -> Result<(), BackendError>;
+    /// Has a thread read what is left of the request.
+    fn start_thread(self: Arc<Self>, request: Request);
+}
+
 #[derive(Default)]
 struct Queue {
-    waiting: Waiting<Arc<OpenFile>>,
-    /// The thread does not look here before the bell rings or a read ends.
+    waiting: Waiting<Arc<dyn Uring>>,
+    /// The thread will not look into the queue before the bell rings or a read ends.
     is_asleep: bool,
     is_closed: bool,
 }
@@ -68,12 +80,12 @@ impl Shared {
     }
 
     fn ring_bell(&self) {
-        // It can fail only if it has been rung some 10^19 times and not been heard.
+        // It can fail only after some 10^19 writes that the thread has not read.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
-    /// No more is begun. What waits is given to who calls this.
-    fn close(&self) -> Waiting<Arc<OpenFile>> {
+    /// Stops new reads. Returns the requests that wait.
+    fn close(&self) -> Waiting<Arc<dyn Uring>> {
         let mut queue = self.lock();
         queue.is_closed = true;
         std::mem::take(&mut queue.waiting)
@@ -88,7 +100,7 @@ pub(super) struct Ring {
 
 impl Ring {
     /// # Errors
-    /// What keeps this process from using rings, or one as this module needs (Linux 6.1).
+    /// If this process may not use io_uring, or the kernel lacks what this module needs (Linux 6.1).
     pub(super) fn new() -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC)?;
         let shared = Arc::new(Shared { queue: Mutex::default(), bell });
@@ -96,12 +108,11 @@ impl Ring {
         let of_thread = Arc::clone(&shared);
         let name = "foretell-ring".to_owned();
         let thread = std::thread::Builder::new().name(name).spawn(move || {
-            // The receiver waits for the answer.
+            // The sends cannot fail: the receiver waits for the answer.
             match Reads::new(of_thread) {
                 Ok(mut reads) => {
                     let _ = sender.send(Ok(()));
-                    // A panic costs the request that it is in, which is dropped and hears so. What the kernel works on is in
-                    // `reads`, which stays.
+                    // A panic drops the current request, which fails as lost. Reads in the kernel are in `reads`, which stays.
                     while catch_unwind(AssertUnwindSafe(|| reads.serve())).is_err() {}
                 }
                 Err(error) => drop(sender.send(Err(error))),
@@ -112,7 +123,7 @@ impl Ring {
     }
 
     /// Reads what is left of the request.
-    pub(super) fn start(&self, file: Arc<OpenFile>, request: Request) {
+    pub(super) fn start(&self, file: Arc<dyn Uring>, request: Request) {
         let mut queue = self.shared.lock();
         if queue.is_closed {
             drop(queue);
@@ -126,29 +137,29 @@ impl Ring {
         }
     }
 
-    /// Ends the thread, when what it has begun has been read; the rest is dropped.
+    /// Ends the thread after the reads in the kernel. Requests that wait are dropped.
     pub(super) fn close(&self) {
         drop(self.shared.close());
         self.shared.ring_bell();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // It may be who calls this.
+        // The caller may be this thread.
         if let Some(thread) = thread.filter(|it| it.thread().id() != std::thread::current().id()) {
             let _ = thread.join();
         }
     }
 }
 
-/// What the kernel has been asked for, next, on behalf of a request.
+/// The next read of a request, as the kernel gets it.
 struct Call {
-    /// Memory as it lies, one piece where it lies together.
+    /// The memory; adjacent pieces are joined.
     pieces: Vec<libc::iovec>,
-    /// B. The last of the pieces, in place of the last bytes of the request.
+    /// B. The memory of the last piece, in place of the request's last bytes.
     tail: Option<Buffer>,
     is_direct: bool,
 }
 
 impl Call {
-    fn new(file: &OpenFile, request: &mut Request) -> Self {
+    fn new(file: &dyn Uring, request: &mut Request) -> Self {
         let at = request.offset_bytes() + request.filled() as u64;
         let mut left = request.length() - request.filled();
         let mut pieces: Vec<libc::iovec> = Vec::new();
@@ -162,7 +173,7 @@ impl Call {
                 {
                     last.iov_len += length;
                 }
-                // One is for the tail. The rest comes when this has been read.
+                // One piece is left for the tail. The rest is read after this.
                 _ if is_full => break,
                 _ => pieces.push(libc::iovec { iov_base: start.cast(), iov_len: length }),
             }
@@ -173,15 +184,15 @@ impl Call {
         }
         let length: usize = pieces.iter().map(|piece| piece.iov_len).sum();
         let direct = file.direct().filter(|direct| {
-            direct.takes(at, &pieces, left == 0) && !is_cached(&file.file, at, length as u64)
+            direct.takes(at, &pieces, left == 0) && !is_cached(file.file(), at, length as u64)
         });
         let tail = direct.and_then(|direct| direct.tail(&mut pieces));
         Call { pieces, tail, is_direct: direct.is_some() }
     }
 
-    fn entry(&self, file: &OpenFile, offset_bytes: u64) -> Entry {
+    fn entry(&self, file: &dyn Uring, offset_bytes: u64) -> Entry {
         let direct = file.direct().filter(|_| self.is_direct);
-        let descriptor = types::Fd(direct.map_or(&file.file, |direct| &direct.file).as_raw_fd());
+        let descriptor = types::Fd(direct.map_or(file.file(), |direct| &direct.file).as_raw_fd());
         match self.pieces.as_slice() {
             [only] => {
                 let length = only.iov_len as u32;
@@ -195,39 +206,39 @@ impl Call {
         }
     }
 
-    /// So many bytes came.
+    /// Notes that `count` bytes have been read.
     fn came(&self, request: &mut Request, count: usize) {
         let Some(tail) = &self.tail else { return request.advance(count) };
         let before = self.pieces.split_last().map_or(&[][..], |(_, before)| before);
         let before: usize = before.iter().map(|piece| piece.iov_len).sum();
         request.advance(count.min(before));
-        // There may be more of them than were asked for.
+        // The tail may have more bytes than were asked for: `fill` takes only those.
         request.fill(&tail.bytes()[..count.saturating_sub(before)]);
     }
 }
 
 struct Read {
-    file: Arc<OpenFile>,
+    file: Arc<dyn Uring>,
     request: Request,
     call: Call,
 }
 
-/// The thread's own.
+/// State of the ring's thread.
 struct Reads {
     shared: Arc<Shared>,
     ring: IoUring,
     slots: Vec<Option<Read>>,
     free: Vec<usize>,
     is_bell_read: bool,
-    /// Where the kernel writes how often it was rung.
+    /// The kernel writes the bell's counter here.
     bell: Vec<u64>,
-    /// Completions that have been reaped and not been looked at.
+    /// Completions that have been reaped and not handled yet: slot and result.
     ended: VecDeque<(u64, i32)>,
 }
 
 impl Reads {
     fn new(shared: Arc<Shared>) -> io::Result<Self> {
-        // Completions are worked on by this thread alone, and when it waits for them.
+        // The kernel's completion work runs in this thread, and only while it waits for completions.
         let ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -260,7 +271,7 @@ impl Reads {
         }
     }
 
-    /// Begins what may be begun. Nothing is left to be done if it is false.
+    /// Begins as many requests as may be in the kernel. Returns false if the ring is closed and nothing is left to do.
     fn begin_waiting(&mut self) -> bool {
         let mut begun = Vec::new();
         let is_closed = {
@@ -279,11 +290,11 @@ impl Reads {
         !is_closed || self.in_kernel() > 0
     }
 
-    fn begin(&mut self, file: Arc<OpenFile>, mut request: Request) {
+    fn begin(&mut self, file: Arc<dyn Uring>, mut request: Request) {
         foretell_fault::point("foretell-ring");
         let offset_bytes = request.offset_bytes() + request.filled() as u64;
-        let call = Call::new(&file, &mut request);
-        let entry = call.entry(&file, offset_bytes);
+        let call = Call::new(&*file, &mut request);
+        let entry = call.entry(&*file, offset_bytes);
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
@@ -305,20 +316,20 @@ impl Reads {
         }
     }
 
-    /// Waits for a completion, or the bell.
+    /// Waits for a completion, which may be the bell's.
     fn wait(&mut self) {
         if !self.is_bell_read {
             let count = self.bell.as_mut_ptr().cast();
             let bell = types::Fd(self.shared.bell.as_raw_fd());
             let entry = opcode::Read::new(bell, count, size_of::<u64>() as u32).build();
             self.is_bell_read = true;
-            // SAFETY: the count and the bell are `self`'s, which is not dropped before this has ended.
+            // SAFETY: `self` owns the counter and the bell, and is not dropped before this read has ended.
             unsafe { self.push(&entry.user_data(BELL)) };
         }
         self.reap();
     }
 
-    /// Hands on what has been pushed, and waits for a completion.
+    /// Submits what has been pushed, and waits for a completion.
     fn reap(&mut self) {
         match self.ring.submit_and_wait(1) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => {
@@ -330,7 +341,7 @@ impl Reads {
         self.ended.extend(ended);
     }
 
-    /// Empties the slot of a completion that has been reaped; `None` if that is the bell's.
+    /// Empties the slot of a completion that has been reaped; `None` for the bell's.
     fn take_ended(&mut self, slot: u64) -> Option<Read> {
         if slot == BELL {
             self.is_bell_read = false;
@@ -347,7 +358,7 @@ impl Reads {
             return failed(file, request, &call, Errno::from_raw_os_error(-result));
         };
         call.came(&mut request, count);
-        // Nothing comes where the file is shorter than it was.
+        // No bytes: the file is shorter than it was.
         if count > 0 && request.filled() < request.length() {
             return self.begin(file, request);
         }
@@ -356,7 +367,7 @@ impl Reads {
     }
 }
 
-fn failed(file: Arc<OpenFile>, request: Request, call: &Call, error: Errno) {
+fn failed(file: Arc<dyn Uring>, request: Request, call: &Call, error: Errno) {
     if call.is_direct
         && error == Errno::INVAL
         && let Some(direct) = file.direct()
@@ -364,14 +375,14 @@ fn failed(file: Arc<OpenFile>, request: Request, call: &Call, error: Errno) {
         direct.refuse();
     }
     match error {
-        // The device has answered.
+        // An error of the device is final. Other errors may be the ring's own, so a thread tries again.
         Errno::IO => request.complete(Err(io::Error::from(error).into())),
         _ => file.start_thread(request),
     }
 }
 
 impl Drop for Reads {
-    /// Waits for all that the kernel has been asked for. Nothing is left, unless something called by a request's end has panicked.
+    /// Waits for all reads in the kernel. There are none, unless a callback of a request has panicked.
     fn drop(&mut self) {
         drop(self.shared.close());
         self.shared.ring_bell();

@@ -1,10 +1,10 @@
-//! Requests that wait to be begun; those that programs wait for go first.
+//! A queue of requests in two classes: demand requests go before prefetches, first in first out within each.
 
 use std::collections::VecDeque;
 
 use super::Request;
 
-/// See the [module](self). `F` is what they are of.
+/// See the [module](self). `F` is the file of a request.
 pub(super) struct Waiting<F> {
     demand: VecDeque<(F, Request)>,
     ahead: VecDeque<(F, Request)>,

@@ -1,4 +1,4 @@
-//! The ring: what it reads past the page cache and what not, and what becomes of requests when something ends.
+//! The ring: which reads are direct and which are not, and what happens to requests when something ends.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -9,10 +9,11 @@ use rustix::io::Errno;
 use super::super::conformance::{begin, content, end};
 use super::super::direct::{Direct, is_cached};
 use super::super::files::{OpenFile, Way};
+use super::super::uring::Uring;
 use super::super::{Object, Part, Request};
 use super::*;
 
-/// A folder on a disk, and its back end; `None` where there is no io_uring, or none of its file system.
+/// A folder on a disk, and its back end; `None` if there is no io_uring, or it does not suit the file system.
 fn by_ring() -> Option<(tempfile::TempDir, LocalBackend)> {
     let folder = tempfile::tempdir().expect("a folder");
     let backend = LocalBackend::new(folder.path(), None).expect("a back end");
@@ -38,7 +39,7 @@ fn open(file: &LocalFile) -> Arc<OpenFile> {
     file.if_open().expect("it has just been opened")
 }
 
-/// Writes a file that is on the disk alone.
+/// Writes a file that is on the disk and not in the page cache.
 fn put_cold(path: &Path, bytes: &[u8]) {
     std::fs::write(path, bytes).expect("room");
     let file = File::open(path).expect("it is there");
@@ -50,7 +51,7 @@ fn object(file: &Arc<LocalFile>) -> Arc<dyn Object> {
     Arc::clone(file) as Arc<dyn Object>
 }
 
-/// A request into memory that begins at a page, and that `done` is given.
+/// A request into page-aligned memory, which `done` gets.
 fn aligned(
     offset: u64,
     length: usize,
@@ -59,7 +60,7 @@ fn aligned(
     let mut memory = crate::buffer::Buffer::new(length);
     let parts = vec![Part { start: memory.bytes_mut().as_mut_ptr(), length }];
     let done = Box::new(move |result| done(&memory.bytes()[..length], result));
-    // SAFETY: `done` owns the memory, and nobody else has it until it is called.
+    // SAFETY: `done` owns the memory, and nothing else uses it until `done` is called.
     unsafe { Request::new(offset, true, parts, done) }
 }
 
@@ -84,7 +85,7 @@ fn what_is_not_in_the_page_cache_does_not_come_there() {
         if !was_cached {
             assert!(!is_cached(&open.file, 0, length as u64), "{length}");
         }
-        // C: memory anywhere, from anywhere.
+        // C: unaligned memory and unaligned offsets.
         let (found, result) = end(&begin(&object(&file), (0, length), 77));
         assert_eq!((found == bytes, result), (true, Ok(())));
     }
@@ -106,7 +107,7 @@ fn any_range_into_any_pieces_is_what_is_in_the_file() {
             let unit = [1, 512, 4096][below(3)];
             let from = below(length) / unit * unit;
             let count = 1 + below(length - from);
-            // Pages of memory every other page: more pieces than one call takes.
+            // Every other page of memory: more pieces than one call takes.
             let mut memory = crate::buffer::Buffer::new(2 * count + 2 * 4096);
             let base = memory.bytes_mut().as_mut_ptr();
             let parts = (0..count).step_by(4096).map(|at| Part {
@@ -122,7 +123,7 @@ fn any_range_into_any_pieces_is_what_is_in_the_file() {
                     .collect();
                 let _ = sender.send((found, result));
             });
-            // SAFETY: `done` owns the memory, and nobody else has it until it is called.
+            // SAFETY: `done` owns the memory, and nothing else uses it until `done` is called.
             let request = unsafe { Request::new(from as u64, false, parts, done) };
             object(&file).start(request);
             let (found, result) = receiver.recv().expect("it ends");
@@ -189,7 +190,7 @@ fn without_a_ring_threads_read() {
     assert_eq!((found == content(11, 5000), result), (true, Ok(())));
 }
 
-/// Many requests under way, and their ends.
+/// Many requests in flight, and their ends.
 fn begin_many(file: &Arc<LocalFile>) -> Vec<Receiver<Result<(), BackendError>>> {
     let whole = content(12, 1 << 20);
     let begun = (0..3000u64).map(|turn| {

@@ -1,4 +1,4 @@
-//! What an address stands for, with the settings that go with it: a client of the store that is there.
+//! From an address and its settings to a client of the store.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -17,31 +17,34 @@ use tokio::runtime::Handle;
 
 use super::errors::Nobody;
 use super::names::Kind;
+use super::options::ObjectOptions;
+use super::profile;
 use super::settings::Settings;
 use super::wire::Wire;
-use super::{AddressError, ObjectOptions, profile};
+use crate::backend::AddressError;
 
-/// A store, and what is known of it.
+/// A store that an address names.
 pub(super) struct Place {
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
-    /// What all names are below.
+    /// All names are below it.
     pub(super) prefix: Path,
-    /// What tells it from other stores, without secrets.
+    /// Identifies the store, without secrets.
     pub(super) identity: String,
-    /// If it is a web server's.
+    /// Only for a web server.
     pub(super) folder: Option<Folder>,
 }
 
 impl Place {
-    /// What `address` stands for.
+    /// The store at `address`.
     pub(super) fn find(
         address: &str,
         given: &[(&str, &str)],
         options: ObjectOptions,
         handle: &Handle,
     ) -> Result<Self, AddressError> {
-        let unknown = || AddressError::Scheme(without_secrets(address));
+        let unknown =
+            || AddressError::of_scheme(&without_secrets(address), Kind::SCHEMES.iter().copied());
         let (scheme, rest) = address.split_once("://").ok_or_else(unknown)?;
         let kind = Kind::of(scheme).ok_or_else(unknown)?;
         let wrong = |message: String| AddressError::Store {
@@ -92,10 +95,10 @@ impl Place {
     }
 }
 
-/// A store, and the same where it lists a page at a time.
+/// A store, and the same store if it lists a page at a time.
 type Both = (Arc<dyn ObjectStore>, Option<Arc<dyn PaginatedListStore>>);
 
-/// The crate's store. `profile` puts an AWS profile before the other places that credentials come from.
+/// The crate's store. `profile` puts an AWS profile before the crate's other sources of credentials.
 fn store_of(
     settings: &Settings,
     (client, wire): (ClientOptions, Wire),
@@ -103,7 +106,7 @@ fn store_of(
     profile: Option<&dyn Fn(AwsCredentialProvider) -> AwsCredentialProvider>,
 ) -> object_store::Result<Both> {
     let kind = wire.kind;
-    // Builders have no trait in common.
+    // The builders have no common trait.
     macro_rules! set {
         ($builder:expr) => {{
             let builder = $builder.with_client_options(client);
@@ -138,7 +141,7 @@ fn paginated(store: impl ObjectStore + PaginatedListStore) -> Both {
     (Arc::clone(&store) as _, Some(store as _))
 }
 
-/// Whether the crate would ask the machine's metadata service, which is not to be asked.
+/// Whether the crate would ask the machine's metadata service although `AWS_EC2_METADATA_DISABLED` forbids it.
 fn is_metadata_left_out(settings: &Settings) -> bool {
     let has = |names: &[&str]| names.iter().all(|name| settings.get(name).is_some());
     let is_asked = !has(&["access_key_id"])
@@ -150,7 +153,7 @@ fn is_metadata_left_out(settings: &Settings) -> bool {
     is_asked && said.is_ok_and(|it| it.eq_ignore_ascii_case("true"))
 }
 
-/// A builder with these settings.
+/// Applies settings to a builder.
 fn with<'a, B, K: FromStr<Err = object_store::Error>>(
     settings: impl Iterator<Item = (String, &'a str)>,
     builder: B,
@@ -163,7 +166,7 @@ fn with<'a, B, K: FromStr<Err = object_store::Error>>(
     Ok(builder)
 }
 
-/// Who we are to a web server, and the address without.
+/// Splits an address without its scheme into the user (`NAME:PASSWORD`), if there is one, and the rest.
 fn user_of(rest: &str) -> (Option<&str>, &str) {
     let host = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     match rest[..host].rfind('@') {
@@ -190,11 +193,11 @@ fn client(settings: &Settings, options: ObjectOptions) -> Result<ClientOptions, 
     Ok(client)
 }
 
-/// The environment variable with the user name and password for a web server. Other users cannot see it.
+/// The environment variable with user name and password for a web server. Other users cannot see it, unlike a command line.
 const WEB_USER_VARIABLE: &str = "FORETELL_HTTP_USER";
 
-/// `NAME:PASSWORD` for a web server: percent-decoded from its address if that has one, else from the environment
-/// variable, verbatim and for the host named there alone.
+/// `NAME:PASSWORD` for a web server. It comes from the address, percent-decoded, or else from the environment variable, verbatim and
+/// only for the host that is named there.
 ///
 /// # Errors
 /// If the variable has another form.
@@ -217,10 +220,10 @@ fn user_at(
     Ok(is_meant.then(|| user.as_bytes().to_owned()))
 }
 
-/// Whether there are both halves of a key of S3, or none.
+/// Checks that both halves of an S3 key are set, or neither.
 ///
 /// # Errors
-/// That one of them is missing.
+/// Names the half that is missing.
 fn check_keys(settings: &Settings) -> Result<(), String> {
     let key = "AWS_ACCESS_KEY_ID (access_key_id)";
     let secret = "AWS_SECRET_ACCESS_KEY (secret_access_key)";
@@ -232,7 +235,7 @@ fn check_keys(settings: &Settings) -> Result<(), String> {
     }
 }
 
-/// Headers that each request gets beside the crate's. `user` is `NAME:PASSWORD` for a web server.
+/// Headers to add to each request. `user` is `NAME:PASSWORD` for a web server.
 fn headers(
     settings: &Settings,
     user: Option<&[u8]>,
@@ -258,7 +261,7 @@ fn headers(
         .collect()
 }
 
-/// Bytes of which some are written with a percent sign.
+/// Decodes percent signs.
 fn decoded(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -278,12 +281,12 @@ fn decoded(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// What tells a store, and the part of it that an address names, from others.
+/// Identifies a store and the part of it that its address names.
 fn identity(kind: Kind, settings: &Settings, url: &str) -> String {
     let endpoint = settings.endpoint().map(|endpoint| endpoint.trim_end_matches('/').to_owned());
     let place = match kind {
         Kind::Web => return url.to_owned(),
-        // The region tells partitions apart, which have buckets of the same names.
+        // Partitions have buckets of the same names; the region tells them apart.
         Kind::S3 => endpoint.or_else(|| settings.get("region").map(str::to_owned)),
         Kind::Gs => endpoint,
         Kind::Az => Some(format!(
@@ -296,12 +299,12 @@ fn identity(kind: Kind, settings: &Settings, url: &str) -> String {
     format!("{} {}", place.unwrap_or_default(), url.trim_end_matches('/'))
 }
 
-/// A web server's folder: what the files below an address are asked for with.
+/// A web server's folder: makes addresses from names of files.
 #[derive(Clone, Debug)]
 pub(super) struct Folder {
-    /// The address as it was given, without who asks.
+    /// The address as it was given, without the user.
     whole: String,
-    /// The scheme and the host, in the one form that is compared.
+    /// Scheme and host, normalised for comparison.
     origin: String,
 }
 
@@ -312,11 +315,11 @@ impl Folder {
         Folder { origin: origin(&whole), whole }
     }
 
-    /// What is asked for where a file of this name is meant: the address itself for none. A name that is a whole address at this
-    /// server is taken as it is written, with its percent signs and its query; others are what files are called.
+    /// The address of the file with this name. The empty name is the folder's own address. A name that is a whole address at this
+    /// server is kept as written, with its percent signs and query. Any other name is percent-encoded below the folder.
     ///
     /// # Errors
-    /// If it is an address at another server, or none.
+    /// If the name is an address at another server, or not a valid one.
     pub(super) fn address_of(&self, name: &str) -> Result<Uri, String> {
         let wrong = || format!("{} is no address", without_secrets(name));
         if name.starts_with("http://") || name.starts_with("https://") {
@@ -341,7 +344,7 @@ impl Folder {
     }
 }
 
-/// A part of a file's name as it goes into an address.
+/// Percent-encodes a part of a file's name.
 fn part(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -364,7 +367,7 @@ fn origin(address: &str) -> String {
     format!("{scheme}://{}", host.strip_suffix(standard).unwrap_or(&host))
 }
 
-/// The same with what no address may have written with percent signs.
+/// Percent-encodes the bytes that an address must not have.
 fn escaped(address: &str) -> String {
     let mut text = String::with_capacity(address.len());
     for byte in address.bytes() {
@@ -378,7 +381,7 @@ fn escaped(address: &str) -> String {
     text
 }
 
-/// An address as others may see it: without who we are there, and without a query, which may be a signature.
+/// An address that may be shown: without the user, and without a query, which may be a signature.
 pub fn without_secrets(address: &str) -> String {
     match address.split_once("://") {
         Some((scheme, rest)) => {

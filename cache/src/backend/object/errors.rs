@@ -1,6 +1,6 @@
-//! What servers say, as a back end's errors: a line that names the way out.
+//! Errors of servers and of the crate, translated to a back end's errors: one line that says what to do.
 //!
-//! The crate gives most answers as text. What is looked for in it is pinned by tests against a real server.
+//! The crate gives most answers as text. Tests against a real server pin the phrases that are searched for.
 
 use std::error::Error;
 use std::fmt;
@@ -15,27 +15,27 @@ use object_store::client::HttpError;
 use super::wire::Odd;
 use crate::backend::BackendError;
 
-/// Where clouds tell machines who they are.
+/// Hosts of the clouds' metadata services, which give machines their credentials.
 const METADATA_SERVICES: &[&str] = &["169.254.169.254", "metadata.google.internal"];
 
-/// What the client says when it has given up following a server.
+/// The client's message after too many redirects.
 const IN_A_CIRCLE: &str = "too many redirects";
 
-/// Why something did not work, and whether it may if it is tried again.
+/// Why an operation failed, and whether a retry may help.
 pub(super) struct Failure {
     pub(super) cause: BackendError,
     pub(super) may_pass: bool,
-    /// The server asks to be left alone for so long.
+    /// How long the server asks to wait (`Retry-After`).
     pub(super) after: Option<Duration>,
 }
 
 impl Failure {
-    /// It will be the same the next time.
+    /// A failure that a retry would not change.
     pub(super) fn lasting(cause: BackendError) -> Self {
         Failure { cause, may_pass: false, after: None }
     }
 
-    /// It may be otherwise the next time.
+    /// A failure that may have passed at the next try.
     pub(super) fn passing(cause: BackendError) -> Self {
         Failure { cause, may_pass: true, after: None }
     }
@@ -45,7 +45,7 @@ impl Failure {
         let may_pass = match status.unwrap_or_default() {
             408 | 429 => true,
             status @ 500..=599 => status != 501,
-            // No answer, half of one, or something that the crate does not do.
+            // No answer, an incomplete one, or an error of the crate itself.
             0 => {
                 is_http
                     && !is_of_metadata(&error.to_string())
@@ -58,17 +58,17 @@ impl Failure {
     }
 }
 
-/// What a server said, as far as it can be known.
+/// What is known of a server's answer.
 struct Said {
     status: Option<u16>,
-    /// It was the connection that failed, or the answer broke off.
+    /// The connection failed, or the answer broke off.
     is_http: bool,
     after: Option<Duration>,
 }
 
 impl Said {
     fn by(error: &object_store::Error) -> Self {
-        // The other kinds are decided by the crate, and are none that pass.
+        // Errors of other kinds are the crate's own, and a retry does not help.
         let object_store::Error::Generic { source, .. } = error else {
             return Said { status: None, is_http: false, after: None };
         };
@@ -127,7 +127,7 @@ fn cause_of(error: &object_store::Error) -> BackendError {
     }
     match (status, code) {
         (Some(404), _) => BackendError::NotFound,
-        // What was there when it was opened has lost its end.
+        // The range was inside the file when it was opened, so the file has become shorter.
         (Some(416), _) => BackendError::Changed,
         (Some(401 | 403), code) => {
             BackendError::Denied(code.unwrap_or("the server does not say why").into())
@@ -156,7 +156,7 @@ fn cause_of(error: &object_store::Error) -> BackendError {
     }
 }
 
-/// Nothing says who asks, or what does cannot be used.
+/// No credentials were found, or they cannot be used.
 #[derive(Debug)]
 pub(super) struct NoCredentials(pub(super) String);
 
@@ -174,7 +174,7 @@ impl From<NoCredentials> for object_store::Error {
     }
 }
 
-/// In place of a machine's metadata service that is not to be asked.
+/// Stands in for the machine's metadata service when it must not be asked; always fails.
 #[derive(Debug)]
 pub(super) struct Nobody;
 
@@ -191,12 +191,12 @@ impl CredentialProvider for Nobody {
     }
 }
 
-/// The last place that is asked for credentials has not answered.
+/// Whether the error is that of the metadata service, the last place that is asked for credentials.
 fn is_of_metadata(text: &str) -> bool {
     METADATA_SERVICES.iter().any(|service| text.contains(service))
 }
 
-/// Where credentials have been looked for in vain, and how they are told.
+/// Says where credentials were looked for in vain, and how to give them.
 fn looked_at(error: &object_store::Error) -> &'static str {
     let object_store::Error::Generic { store, .. } = error else { return LOOKED_AT_S3 };
     match *store {
@@ -218,7 +218,7 @@ const LOOKED_AT_AZ: &str = "none in AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS
     AZURE_FEDERATED_TOKEN_FILE, and no answer from the machine's metadata service; set one, or \
     AZURE_SKIP_SIGNATURE=true for a public container";
 
-/// What it all began with.
+/// The innermost cause.
 fn innermost(error: &object_store::Error) -> &(dyn Error + 'static) {
     let mut last: &(dyn Error + 'static) = error;
     while let Some(source) = last.source() {

@@ -1,14 +1,13 @@
-//! Listings of object stores, a page at a time where the store tells them so: all of a bucket is never held at once.
+//! Listings of object stores. Where the store lists in pages, only a page is held at a time, never all of a bucket.
 //!
-//! **A name that is a file and a folder** (keys `a` and `a/b`) is listed once, as a folder. Keys come in the order of their
-//! bytes, so `a/` may be on a later page than `a`, since `a-b` and `a.txt` are between the two. A file is *held back* as long as that may
-//! be: until the page's last key is at or behind `a/`. Before that all keys begin with `a`, so those that are held
-//! back are beginnings of one key: a few.
+//! **A name that is a file and a folder** (keys `a` and `a/b`) is listed once, as a folder. Keys are in byte order, so `a/` may be
+//! on a later page than `a`: `a-b` and `a.txt` lie between them. So a file is *held back* until the page's last key is at or after
+//! `a/`. All keys in between begin with `a`, so the files held back at a time are prefixes of one key, and few.
 //!
-//! **Keys that no path can be made of** (`a//b`, `.`, `..`, control characters). The crate gives no page that has one, and says
-//! which it is. The page is asked for again with a quarter of its entries until there is none on it, or it is alone; then the
-//! listing goes on behind it (`start-after`), with pages that grow again. A store that does not know `start-after` begins anew
-//! then, which is noticed, and the listing fails.
+//! **Keys that cannot be a path** (`a//b`, `.`, `..`, control characters). The crate refuses a page with such a key and names the key. The
+//! page is requested again with a quarter of the entries until it lacks the key, or the key is alone on it. In the latter case the
+//! listing skips the key (`start-after`), and pages grow again. A store that ignores `start-after` would begin anew: this is
+//! noticed, and the listing fails.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,21 +18,23 @@ use object_store::path::{DELIMITER, Error as PathError, Path};
 use object_store::{ListResult, ObjectStore};
 use tokio::runtime::Handle;
 
-use super::{ObjectOptions, info, wait_for};
+use super::options::ObjectOptions;
+use super::tries::wait_for;
+use super::versions::info;
 use crate::backend::{BackendError, Entry, Found, LeftOut, Listing};
 
-/// Most entries on a page, as stores have it.
+/// Entries on a page, at most: the limit of the stores.
 const PAGE_ENTRIES: usize = 1000;
-/// So much smaller is a page that is asked for because of a key that was refused, and so much larger the next one.
+/// Factor by which pages shrink at a refused key, and grow again after it.
 const PAGE_STEP: usize = 4;
 
-/// The longest key, as stores have it.
+/// The longest key: the limit of the stores.
 const KEY_MAX_BYTES: usize = 1024;
 
-/// What a listing tells.
+/// What a listing contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// Each name in the folder once.
+    /// Each name in the folder, once.
     Names,
     /// Keys and prefixes up to the next slash, as the store has them.
     Keys,
@@ -41,39 +42,39 @@ pub(super) enum Shape {
     AllKeys,
 }
 
-/// Where a listing has come to.
+/// A listing, and how far it has come.
 #[derive(Clone)]
 pub(super) struct ObjectListing {
     store: Arc<dyn ObjectStore>,
     pages: Option<Arc<dyn PaginatedListStore>>,
     location: Path,
     shape: Shape,
-    /// What the next page is asked for with; none at the end.
+    /// Where the next page begins; `None` at the end.
     next: Option<Start>,
-    /// Entries on it, if not as many as the store likes.
+    /// Entries on the next page, if fewer than the store's own number.
     most: Option<usize>,
-    /// Files that may turn out to be folders, too.
+    /// Files that may turn out to be folders as well.
     held_back: Vec<Entry>,
     left_out: LeftOut,
-    /// A key that was refused and has not been passed by yet: pages do not grow before it.
+    /// A key that was refused and lies ahead. Pages do not grow until it has been passed.
     ahead: Option<String>,
-    /// The key behind which it was gone on last.
+    /// The key that was skipped last.
     behind: Option<String>,
-    /// There is an object that stands for the folder itself, or something that cannot be named.
+    /// Something is in the folder: an entry, an object that stands for the folder, or a key that cannot be named.
     is_there: bool,
 }
 
 #[derive(Clone)]
 enum Start {
     Beginning,
-    /// Where the page before it has said.
+    /// With the token of the page before it.
     Token(String),
-    /// Behind all keys that are not greater.
+    /// After this key.
     Behind(String),
 }
 
 impl ObjectListing {
-    /// Of the folder at `location`, in pages of at most so many entries.
+    /// A listing of the folder at `location`, in pages of at most `most` entries.
     pub(super) fn new(
         (store, pages): (Arc<dyn ObjectStore>, Option<Arc<dyn PaginatedListStore>>),
         location: Path,
@@ -94,7 +95,7 @@ impl ObjectListing {
         }
     }
 
-    /// The same, before it has begun, telling what `shape` says.
+    /// Sets what the listing contains, before it has begun.
     pub(super) fn shaped(mut self, shape: Shape) -> Self {
         self.shape = shape;
         self
@@ -104,7 +105,7 @@ impl ObjectListing {
         self.next.is_none()
     }
 
-    /// Asks the store once, and says what is known now. It may be nothing, without being the end.
+    /// Requests one page. Returns the entries that are known now; there may be none before the end.
     pub(super) async fn step(&mut self) -> Result<Vec<Entry>, object_store::Error> {
         let Some(start) = self.next.clone() else { return Ok(Vec::new()) };
         let Some(pages) = &self.pages else {
@@ -146,7 +147,7 @@ impl ObjectListing {
         }
     }
 
-    /// A page was not given because of this key.
+    /// Handles the refusal of a page because of this key.
     fn pass_by(&mut self, key: String) {
         self.is_there = true;
         let most = self.most.unwrap_or(PAGE_ENTRIES);
@@ -155,14 +156,14 @@ impl ObjectListing {
             self.ahead = Some(key);
             return;
         }
-        // It is alone.
+        // The key is alone on the page: skip it.
         let key = match self.shape {
             Shape::AllKeys => up_to_no_name(&key).to_owned(),
             Shape::Names | Shape::Keys => key,
         };
         let mut from = key.clone();
         if key.ends_with(DELIMITER) {
-            // Behind what begins with a prefix: no key in use begins with so many of the greatest character.
+            // Skips all keys with a prefix: no real key begins with so many of the greatest character.
             let room = KEY_MAX_BYTES.saturating_sub(key.len()) / char::MAX.len_utf8();
             from.extend(std::iter::repeat_n(char::MAX, room.clamp(1, 8)));
         }
@@ -172,7 +173,7 @@ impl ObjectListing {
         self.behind = Some(key);
     }
 
-    /// What a page tells, and what it settles of what was held back.
+    /// The entries of a page, and files held back that the page has settled.
     fn entries_of(
         &mut self,
         found: ListResult,
@@ -221,7 +222,7 @@ impl ObjectListing {
         let folders: HashSet<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
         let mut files = std::mem::take(&mut self.held_back);
         for meta in found.objects {
-            // An object whose name ends with a slash stands for the folder itself.
+            // An object with a slash at its end stands for the folder itself.
             self.is_there |= meta.location == self.location;
             if meta.location == self.location {
                 continue;
@@ -251,7 +252,7 @@ impl ObjectListing {
     }
 }
 
-/// Whether keys begin with `prefix`, which may be any text.
+/// Whether any key begins with `prefix`.
 pub(super) async fn has_any(
     pages: &dyn PaginatedListStore,
     prefix: &str,
@@ -264,7 +265,7 @@ pub(super) async fn has_any(
     }
 }
 
-/// The beginning of a key up to the slash behind the first name in it that can be none; all of the key if that is its last name.
+/// The beginning of a key up to and including its first invalid name and the slash after it.
 fn up_to_no_name(key: &str) -> &str {
     let mut end = 0;
     for name in key.split_inclusive(DELIMITER) {
@@ -277,7 +278,7 @@ fn up_to_no_name(key: &str) -> &str {
     &key[..end]
 }
 
-/// The key that a page was not given because of.
+/// The key because of which a page was refused.
 fn refused_key(error: &object_store::Error) -> Option<String> {
     match error {
         object_store::Error::InvalidPath {
@@ -287,7 +288,7 @@ fn refused_key(error: &object_store::Error) -> Option<String> {
     }
 }
 
-/// The store has not gone on behind a key: it does not know `start-after`.
+/// The error of a store that ignores `start-after`.
 fn begins_anew(behind: &str) -> object_store::Error {
     let source = format!(
         "no path can name the key {behind:?}, and the store does not list what comes after it"
@@ -300,7 +301,7 @@ pub(super) struct Pages {
     pub(super) lister: ObjectListing,
     handle: Handle,
     options: ObjectOptions,
-    /// Entries that have been asked for already.
+    /// Entries that have been fetched already.
     pub(super) first: Vec<Entry>,
 }
 

@@ -1,7 +1,7 @@
 //! The settings of object stores and web servers, by name: one table for each kind of store.
 //!
-//! A setting is given by one of its names (with or without the prefix of its kind), or by one of its variables, of which
-//! the first that is set holds. `docs/reference/stores.md` explains them; a test compares the two.
+//! A setting is given by one of its names, with or without the prefix of its kind, or by one of its environment variables. The first
+//! variable that is set holds. `docs/reference/stores.md` explains the settings; a test compares the two.
 
 /// A kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,12 @@ const fn known(
 }
 
 impl Kind {
-    /// That of an address with this scheme.
+    /// Schemes, as messages name them.
+    pub(super) const SCHEMES: &[&str] = &["s3", "gs", "az", "http", "https"];
+    /// Further names of these schemes.
+    pub(super) const ALIASES: &[&str] = &["s3a", "abfs", "abfss"];
+
+    /// The kind of an address with this scheme.
     pub(super) fn of(scheme: &str) -> Option<Self> {
         match scheme {
             "s3" | "s3a" => Some(Kind::S3),
@@ -52,7 +57,7 @@ impl Kind {
         }
     }
 
-    /// What may stand before the name of a setting.
+    /// Prefixes that the name of a setting may have.
     pub(super) fn prefixes(self) -> &'static [&'static str] {
         match self {
             Kind::S3 => &["aws_"],
@@ -62,7 +67,7 @@ impl Kind {
         }
     }
 
-    /// What is wrong with an address that has nothing behind its scheme.
+    /// The error for an address that has nothing after its scheme.
     pub(super) fn nowhere(self) -> &'static str {
         match self {
             Kind::S3 => "it names no bucket; write s3://BUCKET/PREFIX",
@@ -72,7 +77,7 @@ impl Kind {
         }
     }
 
-    /// Those of all kinds, and its own.
+    /// Settings of all kinds, and those of this kind.
     pub(super) fn settings(self) -> impl Iterator<Item = &'static Known> {
         let own = match self {
             Kind::S3 => S3,
@@ -83,7 +88,8 @@ impl Kind {
         own.iter().chain(COMMON)
     }
 
-    /// Settings that say who asks: if one of them is given, all of the environment's are left out, but for a profile's name.
+    /// Settings that identify the user. If one of them is given, all of them from the environment are ignored, except the name of a
+    /// profile.
     pub(super) fn identities(self) -> &'static [&'static str] {
         match self {
             Kind::S3 => &[
@@ -117,7 +123,7 @@ impl Kind {
     }
 }
 
-/// The client's, whatever it talks to. Variables of these are those of the kind with its prefix.
+/// Settings of the client, for all kinds of store. Their variables have the prefix of the kind.
 const COMMON: &[Known] = &[
     known("allow_http", &[], &[]),
     known("allow_invalid_certificates", &[], &[]),

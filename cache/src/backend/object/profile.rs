@@ -1,12 +1,13 @@
-//! AWS profiles: what `~/.aws/config` and `~/.aws/credentials` say of region, endpoint and credentials, by AWS' own library.
+//! AWS profiles: region, endpoint and credentials from `~/.aws/config` and `~/.aws/credentials`, read by AWS' own library.
 //!
-//! The library reads the files (or those that `AWS_CONFIG_FILE` and `AWS_SHARED_CREDENTIALS_FILE` name) and carries out what a
-//! profile asks for: keys, `role_arn` with `source_profile` or `credential_source`, `credential_process`, SSO. A profile
-//! speaks after what is given and after the environment, and before web identity, containers and the machine's metadata
-//! service, which are `object_store`'s.
+//! The library reads these files (or those that `AWS_CONFIG_FILE` and `AWS_SHARED_CREDENTIALS_FILE` name) and supports keys, `role_arn`
+//! with `source_profile` or `credential_source`, `credential_process`, and SSO.
 //!
-//! Keys are asked for again before they expire. Those that say nothing of it are read again every five minutes, since
-//! other programs renew them in the files.
+//! **Precedence.** Settings that are given and the environment come before a profile. Web identity, containers and the machine's
+//! metadata service, which are `object_store`'s, come after it.
+//!
+//! **Renewal.** Keys are renewed before they expire. Keys without an expiry are read again every five minutes, since other programs
+//! may renew them in the files.
 
 #[cfg(feature = "aws-profiles")]
 pub(super) use known::add_to;
@@ -35,9 +36,9 @@ mod known {
     use super::super::errors::NoCredentials;
     use super::super::settings::Settings;
 
-    /// How long keys are believed that do not say when they expire.
+    /// How long keys without an expiry are used before they are read again.
     const READ_EVERY: Duration = Duration::from_secs(300);
-    /// So long before they expire keys are asked for anew, as AWS' own clients do.
+    /// How long before their expiry keys are renewed, as in AWS' own clients.
     const EARLY: Duration = Duration::from_secs(300);
 
     /// A profile that may have credentials.
@@ -48,7 +49,7 @@ mod known {
         is_given: bool,
     }
 
-    /// Adds what a profile says to the settings; the profile, if it is to be asked for credentials.
+    /// Adds a profile's region and endpoint to the settings. Returns the profile if it is to be asked for credentials.
     pub(in super::super) fn add_to(
         settings: &mut Settings,
         handle: &Handle,
@@ -59,13 +60,13 @@ mod known {
         handle.spawn(async move {
             let files = Default::default();
             let all = aws_config::profile::load(&Fs::real(), &Env::real(), &files, selected).await;
-            let _ = sender.send(all); // It may have been given up.
+            let _ = sender.send(all); // The receiver may have gone.
         });
         let needs_keys =
             settings.get("access_key_id").is_none() && !settings.is_true("skip_signature");
         let all = match receiver.recv() {
             Ok(Ok(all)) => all,
-            // A broken file is no matter of who does not need it.
+            // A broken file does not matter if no profile is needed.
             _ if !needs_keys && !settings.is_profile_given => return Ok(None),
             Ok(Err(error)) => return Err(chain(&error)),
             Err(_) => return Err("the profiles could not be read".into()),
@@ -95,7 +96,7 @@ mod known {
         Ok(needs_keys.then_some(Profile { name, region, is_given }))
     }
 
-    /// Where S3 is: what the profile says of it, or of all services.
+    /// The profile's endpoint of S3, or of all services.
     fn endpoint(all: &ProfileSet) -> Option<String> {
         let is_ignored = |said: &str| said.eq_ignore_ascii_case("true");
         let said = std::env::var("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS").ok();
@@ -109,7 +110,7 @@ mod known {
     }
 
     impl Profile {
-        /// Credentials of the profile, and of `others` if it has none.
+        /// Credentials of the profile, or of `others` if the profile has none.
         pub(in super::super) fn before(
             self,
             others: AwsCredentialProvider,
@@ -143,7 +144,7 @@ mod known {
         until: SystemTime,
     }
 
-    /// A profile, and what is asked if it has nothing.
+    /// A profile, and the source of credentials that is asked if it has none.
     #[derive(Debug)]
     struct Chain {
         profile: Profile,
@@ -170,7 +171,7 @@ mod known {
                     *known = Some(keys);
                     Ok(credential)
                 }
-                // It says nothing of credentials: others may.
+                // The profile has no credentials.
                 Err(CredentialsError::CredentialsNotLoaded(_)) if !self.profile.is_given => {
                     self.others.get_credential().await
                 }
@@ -186,7 +187,7 @@ mod known {
         }
     }
 
-    /// The crate panics at those that no header can have.
+    /// Checks that the keys can be in a header: the crate panics if they cannot.
     fn check(credential: &AwsCredential) -> object_store::Result<()> {
         let is_text = |text: &str| text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
         let token = credential.token.as_deref().unwrap_or_default();
@@ -196,7 +197,7 @@ mod known {
         }
     }
 
-    /// An error, and what it came from, in one line.
+    /// An error and its causes in one line.
     fn chain(error: &dyn std::error::Error) -> String {
         let mut text = error.to_string();
         let mut source = error.source();

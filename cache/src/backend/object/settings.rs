@@ -1,7 +1,7 @@
-//! What an object store is asked with: the settings that are given, and the environment's where none is.
+//! Settings of an object store: those that are given, and those of the environment for the rest.
 //!
-//! All of it is checked here, by name, before `object_store` sees it: the crate panics at the first request if an endpoint
-//! has no scheme or a credential has a line break.
+//! All of them are checked here before `object_store` gets them: the crate panics at the first request if an endpoint has no scheme
+//! or a credential has a line break.
 
 use std::collections::BTreeMap;
 
@@ -20,16 +20,16 @@ const ADDRESSES: &[&str] = &[
     "metadata_endpoint",
     "msi_endpoint",
 ];
-/// Of those, where the store itself is: the first that is set holds.
+/// Those of them that are the store's own address. The first that is set holds.
 const ENDPOINTS: &[&str] = &["endpoint_url_s3", "endpoint_url", "endpoint", "base_url"];
-/// Settings that may have more than one line.
+/// Settings that may have several lines.
 const TEXTS: &[&str] = &["proxy_ca_certificate", "service_account_key"];
-/// Settings that become headers, or part of one.
+/// Settings that become headers or parts of headers.
 const IN_HEADERS: &[&str] =
     &["access_key_id", "bearer_token", "region", "session_token", "token", "user_project"];
-/// The name that is meant by one that is not known has at most this share of its letters wrong.
+/// Least similarity (Jaro-Winkler) of a known name that is suggested for an unknown one.
 const ALIKE_MIN: f64 = 0.6;
-/// Names that are shown in place of one that is not known.
+/// Number of names that are suggested for an unknown one.
 const ALIKE_SHOWN: usize = 3;
 
 /// Settings by the names of [`names`](super::names), each with its value.
@@ -38,15 +38,15 @@ pub(super) struct Settings {
     values: BTreeMap<&'static str, String>,
     /// Headers of requests to a web server, by name.
     pub(super) headers: Vec<(String, String)>,
-    /// The profile was asked for here, not by the environment.
+    /// The profile was given as a setting, not by the environment.
     pub(super) is_profile_given: bool,
 }
 
 impl Settings {
-    /// Those that are `given`, then those of the environment, which is asked by `variable`.
+    /// The settings that are `given`, and those of the environment (`variable`) for the rest.
     ///
     /// # Errors
-    /// A line that names the setting that is not known, or whose value cannot be one.
+    /// A line that names a setting that is unknown or has a wrong value.
     pub(super) fn of(
         kind: Kind,
         given: &[(&str, &str)],
@@ -69,7 +69,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Of what the environment says, what is not said otherwise.
+    /// Adds the environment's settings that do not conflict with the given ones.
     fn add(&mut self, kind: Kind, environment: Settings) {
         let has = |settings: &Settings, names: &[&str]| {
             names.iter().any(|name| settings.values.contains_key(name))
@@ -96,7 +96,7 @@ impl Settings {
         matches!(value.as_str(), "1" | "true" | "on" | "yes" | "y")
     }
 
-    /// Says it, unless it has been said.
+    /// Sets a value unless there is one.
     pub(super) fn add_default(&mut self, name: &'static str, value: &str) -> Result<(), String> {
         if self.values.contains_key(name) {
             return Ok(());
@@ -106,16 +106,16 @@ impl Settings {
         Ok(())
     }
 
-    /// Where the store is, if that is said: the one place that counts, however many are named.
+    /// The address of the store, if one is set. Of several settings for it, the first in [`ENDPOINTS`] counts.
     pub(super) fn endpoint(&self) -> Option<&str> {
         ENDPOINTS.iter().find_map(|name| self.get(name))
     }
 
-    /// Names as `object_store` knows them, and values.
+    /// The settings under the names that `object_store` has for them, and their values.
     pub(super) fn of_crate(&self, kind: Kind) -> impl Iterator<Item = (String, &str)> {
         let prefix = kind.prefixes().last().copied().unwrap_or_default();
         let of_crate = move |name: &str| match name {
-            // The crate has one name for each.
+            // The crate has only one name for each of these.
             "endpoint_url" => "endpoint".to_owned(),
             "endpoint_url_s3" => format!("{prefix}{name}"),
             name => name.to_owned(),
@@ -126,7 +126,7 @@ impl Settings {
             .map(move |(name, value)| (of_crate(name), value.as_str()))
     }
 
-    /// Azure's text of several settings.
+    /// Splits Azure's connection string into settings.
     fn take_apart_connection(&mut self) -> Result<(), String> {
         let Some(text) = self.values.remove("connection_string") else { return Ok(()) };
         let fields: BTreeMap<&str, &str> = text
@@ -157,7 +157,7 @@ impl Settings {
     }
 }
 
-/// What the environment says; a variable that is empty says nothing.
+/// Settings of the environment. An empty variable counts as not set.
 fn of_environment(
     kind: Kind,
     variable: &dyn Fn(&str) -> Option<String>,
@@ -210,7 +210,7 @@ fn unknown(kind: Kind, name: &str) -> String {
     format!("there is no setting {name} for it{shown}; docs/reference/stores.md lists them")
 }
 
-/// Whether this can be the value of this setting.
+/// Checks the value of a setting.
 fn check(name: &str, value: &str) -> Result<(), String> {
     if !TEXTS.contains(&name) && value.contains(|letter: char| letter.is_ascii_control()) {
         return Err(format!(

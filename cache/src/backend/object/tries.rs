@@ -1,4 +1,4 @@
-//! One operation, tried until it works or its time is up; and a crate that panics, as an error of it.
+//! Retries of one operation until it works or its deadline has come. Panics of the crate become errors.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -12,23 +12,23 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::time::timeout_at;
 
-use super::ObjectOptions;
 use super::errors::Failure;
+use super::options::ObjectOptions;
 use crate::backend::BackendError;
 
-/// Pauses between tries: the first, and the longest.
+/// The first and the longest pause between tries.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// No try is begun that has less time.
+/// A try is not begun if less time than this is left.
 const TRY_LEAST: Duration = Duration::from_millis(50);
 
 thread_local! {
-    /// Whether this thread runs something whose panics are told as errors.
+    /// Whether this thread runs code whose panics become errors.
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs what may panic, and says so in a line instead. Nothing is written to standard error.
+/// Runs code that may panic. A panic is returned as a line of text, and nothing is written to standard error.
 pub(super) fn guarded<T>(act: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -40,7 +40,7 @@ pub(super) fn guarded<T>(act: impl FnOnce() -> T) -> Result<T, String> {
         }));
     });
     let before = IS_GUARDED.replace(true);
-    // What it had in hand is not used again.
+    // Unwind safety: the values that `act` held are not used again.
     let done = catch_unwind(AssertUnwindSafe(act));
     IS_GUARDED.set(before);
     done.map_err(|panic| {
@@ -51,7 +51,7 @@ pub(super) fn guarded<T>(act: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// The same of something that waits.
+/// The same for a future.
 async fn guarded_future<T>(act: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let mut act = pin!(act);
     poll_fn(|context| match guarded(|| act.as_mut().poll(context)) {
@@ -64,7 +64,7 @@ async fn guarded_future<T>(act: impl Future<Output = Result<T, Failure>>) -> Res
     .await
 }
 
-/// Does something in the threads that talk to the store, again until it works or there is no time, and waits for it.
+/// Runs an operation in the threads that talk to the store, with retries, and waits for its result.
 pub(super) fn wait_for<T: Send + 'static, F>(
     (handle, options): (&Handle, ObjectOptions),
     mut act: impl FnMut() -> F + Send + 'static,
@@ -87,12 +87,12 @@ where
                 }
             }
         };
-        let _ = answer.send(found); // Who asked may have been given up.
+        let _ = answer.send(found); // The caller may have gone.
     });
     answered.recv().map_err(|_| BackendError::Lost)?
 }
 
-/// Tries of one operation.
+/// The tries of one operation.
 pub(super) struct Tries {
     pause: Duration,
     until: Instant,
@@ -121,14 +121,14 @@ impl Tries {
         pause.max(after.unwrap_or_default())
     }
 
-    /// Waits for the next, unless it will end as this one did, or there is no time.
+    /// Waits until the next try. Fails if a retry would not help or no time is left for one.
     pub(super) async fn again(&mut self, failure: Failure) -> Result<(), BackendError> {
         let Failure { cause, may_pass, after } = failure;
         if !may_pass {
             return Err(cause);
         }
         let pause = self.pause_of(after);
-        // Without some time for a try, all that it could tell is that there was none.
+        // A try with almost no time left could only time out.
         let until = self.until;
         let leaves_time = |pause: Duration| Instant::now() + pause + TRY_LEAST < until;
         let has_time = leaves_time(pause) && {

@@ -1,29 +1,29 @@
-//! What goes to a server and what comes back: made into what `object_store` understands, and into errors where it would be
-//! misunderstood.
+//! Requests and answers on their way between `object_store` and a server: answers are changed to a form that the crate understands,
+//! or to errors where it would misunderstand them.
 //!
-//! **A. The size of a web server's file** comes from the answer to a GET of its first byte, not from HEAD. Servers refuse HEAD
-//! (a signed address is for one method), and tell zero or a compressed size; a range's total belongs to the bytes. It costs
-//! as many requests. HEAD is asked where that answer has no total.
+//! **A. The size of a web server's file** comes from a GET of its first byte, not from HEAD. Some servers refuse HEAD (a signed
+//! address is for one method), or answer it with zero or a compressed size. The total in `Content-Range` is that of the bytes. It
+//! costs no more requests. HEAD is used only if the answer to the GET has no total.
 //!
-//! **B. `Content-Range: bytes 0-99/*`** is a part of a file whose size the server does not say (RFC 9110, section 14.4). The
-//! size stands that the file was opened with.
+//! **B. `Content-Range: bytes 0-99/*`** does not tell the size of the file (RFC 9110, section 14.4). The size at `open` is
+//! filled in.
 //!
-//! **C. A whole file in place of a range** (status 200) is what was asked for if the range was all of the file.
+//! **C. A whole file in place of a range** (status 200) is accepted if the range was the whole file.
 //!
-//! An answer without `Content-Length` (sent in chunks) is as long as its range; that of a whole file is not looked at.
+//! An answer without `Content-Length` (sent in chunks) is taken to be as long as its range. Without a range its length is not used.
 //!
-//! **D. Encodings.** No server is asked to compress. One that does it all the same would have compressed bytes read as data,
-//! unless the file's own name says so (`x.gz`). A bucket's object with an encoding is what is stored, and is read as it
-//! is stored: of GCS that has to be asked for, since it decompresses otherwise, and then knows no ranges.
+//! **D. Encodings.** Requests ask for uncompressed answers. If a web server compresses all the same, its bytes would be read as data:
+//! this is an error, unless the file's name says that it is compressed (`x.gz`). An object of a bucket that is stored with an encoding
+//! is read as it is stored. GCS has to be asked for that (`gzip`): otherwise it decompresses, and ignores ranges.
 //!
-//! **E. Conditions that never hold.** Some web servers answer 412 to the very ETag that they tell. They are asked once more
-//! without: whoever reads compares the ETag of the answer in any case (bitfireAT/davx5-ose#1365).
+//! **E. Conditions that never hold.** Some web servers answer 412 to their own ETag. The request is repeated without the
+//! condition, since the reader compares the answer's ETag in any case (bitfireAT/davx5-ose#1365).
 //!
-//! **F. Times in no known form** are no error; where there is no ETag, their text is one, so that a change is noticed
-//! (CenterForOpenScience/waterbutler#228).
+//! **F. Times in an unknown format** are not errors. If there is no ETag, the text of the time becomes one, so that a change is
+//! noticed (CenterForOpenScience/waterbutler#228).
 //!
-//! **G. Servers that are busy** (429, 503) are told from others, with the time that they ask to be left alone for; and so are
-//! buckets that are in another region than the one that was asked.
+//! **G. Busy servers** (429, 503) become an error of their own, with the time that they ask to wait. So do buckets that are in
+//! another region than the one that was asked.
 
 use std::error::Error;
 use std::fmt;
@@ -42,21 +42,21 @@ use object_store::client::{
 
 use super::names::Kind;
 
-/// What a request is about, beside what the crate knows of it. It travels as an extension.
+/// Facts about a request that the crate does not have. They travel as an extension of the request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct About {
-    /// The address, as it was given, in place of what the crate makes of a path.
+    /// The address to use in place of the one that the crate makes from a path.
     pub(super) address: Option<Uri>,
     /// The size of the file when it was opened.
     pub(super) size_bytes: Option<u64>,
 }
 
-/// An answer that the crate would not understand, or misunderstand.
+/// An answer that the crate would not understand or would misunderstand.
 #[derive(Debug)]
 pub(super) enum Odd {
-    /// It has too much to do, and says when it may be asked again, if it does.
+    /// The server is busy: status, and the time that it asks to wait, if any.
     Busy(u16, Option<Duration>),
-    /// The file is sent in an encoding that nobody asked for.
+    /// The file was sent in an encoding that was not asked for.
     Encoded(String),
     /// Neither GET nor HEAD tells the size.
     NoSize,
@@ -161,7 +161,7 @@ impl Service {
         }
     }
 
-    /// What HEAD should tell, by a GET of the first byte (A).
+    /// Answers a HEAD by a GET of the first byte (A).
     async fn size(&self, head: HttpRequest) -> Result<HttpResponse, HttpError> {
         let mut first = again(&head);
         *first.method_mut() = Method::GET;
@@ -178,7 +178,7 @@ impl Service {
                 };
                 size.map(|size| told(answer, size))
             }
-            // Nothing has no first byte.
+            // An empty file has no first byte.
             StatusCode::RANGE_NOT_SATISFIABLE => {
                 (total(answer.headers()) == Some(0)).then(|| told(answer, 0))
             }
@@ -188,7 +188,7 @@ impl Service {
             return Ok(size);
         }
         let answer = plain(self.ask(head).await?, &name)?;
-        // One byte has been seen, if that.
+        // The first byte was sent, so the file is not empty.
         let least = if status == StatusCode::PARTIAL_CONTENT { 1 } else { 0 };
         match length(answer.headers()) {
             Some(size) if answer.status().is_success() && size >= least => Ok(answer),
@@ -197,7 +197,7 @@ impl Service {
     }
 }
 
-/// The same request; what a HEAD has for a body is nothing.
+/// A copy of a request without a body.
 fn again(request: &HttpRequest) -> HttpRequest {
     let mut same = HttpRequest::new(HttpRequestBody::empty());
     *same.method_mut() = request.method().clone();
@@ -206,7 +206,7 @@ fn again(request: &HttpRequest) -> HttpRequest {
     same
 }
 
-/// An answer to HEAD with this size, and what else `answer` says.
+/// An answer to HEAD with this size and the other headers of `answer`.
 fn told(answer: HttpResponse, size_bytes: u64) -> HttpResponse {
     let (mut parts, _) = answer.into_parts();
     parts.status = StatusCode::OK;
@@ -215,7 +215,7 @@ fn told(answer: HttpResponse, size_bytes: u64) -> HttpResponse {
     HttpResponse::from_parts(parts, HttpResponseBody::from(Vec::new()))
 }
 
-/// The answer, unless it has another encoding than the file (D).
+/// The answer, or an error if it is encoded and the file is not (D).
 fn plain(answer: HttpResponse, name: &str) -> Result<HttpResponse, HttpError> {
     let encoding = answer.headers().get(CONTENT_ENCODING).filter(|_| answer.status().is_success());
     let encoding = encoding.map(|value| String::from_utf8_lossy(value.as_bytes()).to_lowercase());
@@ -228,7 +228,7 @@ fn plain(answer: HttpResponse, name: &str) -> Result<HttpResponse, HttpError> {
     }
 }
 
-/// Whether a file of this name has this encoding wherever it is.
+/// Whether the name says that the file itself has this encoding.
 fn is_named_for(name: &str, encoding: &str) -> bool {
     let endings: &[&str] = match encoding {
         "gzip" | "x-gzip" => &[".gz", ".tgz", ".svgz", ".bgz"],
@@ -243,14 +243,14 @@ fn is_named_for(name: &str, encoding: &str) -> bool {
     endings.iter().any(|ending| name.ends_with(ending))
 }
 
-/// An answer to a range as the crate takes it (B, C).
+/// The answer to a range in a form that the crate accepts (B, C).
 fn corrected(
     mut answer: HttpResponse,
     range: Option<(u64, u64)>,
     size_bytes: Option<u64>,
 ) -> HttpResponse {
     let length_said = length(answer.headers());
-    // Of HEAD, which has neither, the length is the size of the file.
+    // Not for an answer to HEAD: its length is the size of the file.
     if let Some((from, to)) = range
         && answer.status() == StatusCode::PARTIAL_CONTENT
         && length_said.is_none()
@@ -278,12 +278,12 @@ fn corrected(
     answer
 }
 
-/// Where S3 says that the bucket is.
+/// The region of the bucket, as S3 tells it.
 fn region_of(answer: &HttpResponse) -> Option<String> {
     answer.headers().get("x-amz-bucket-region")?.to_str().ok().map(str::to_owned)
 }
 
-/// An answer with a time that the crate can read, or none (F).
+/// The answer, without its time if the crate cannot read it (F).
 fn dated(mut answer: HttpResponse) -> HttpResponse {
     let Some(time) = answer.headers().get(LAST_MODIFIED) else { return answer };
     let text = String::from_utf8_lossy(time.as_bytes()).into_owned();
@@ -300,14 +300,14 @@ fn dated(mut answer: HttpResponse) -> HttpResponse {
     answer
 }
 
-/// The bytes that are asked for: from, and to.
+/// The range of bytes that is asked for: start and end.
 fn range_of(value: &HeaderValue) -> Option<(u64, u64)> {
     let (from, last) = value.to_str().ok()?.strip_prefix("bytes=")?.split_once('-')?;
     let (from, last) = (from.parse().ok()?, last.parse::<u64>().ok()?);
     (last >= from).then_some((from, last + 1))
 }
 
-/// What a part says of the whole.
+/// The size of the whole file, from `Content-Range`.
 fn total(headers: &HeaderMap) -> Option<u64> {
     let said = headers.get(CONTENT_RANGE)?.to_str().ok()?.trim();
     said.strip_prefix("bytes ")?.split_once('/')?.1.parse().ok()
@@ -317,7 +317,7 @@ fn length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
 }
 
-/// A time to wait; a date is left to the pauses that are made anyway.
+/// A time to wait in seconds. A date is ignored: the usual pauses apply.
 fn seconds(value: &HeaderValue) -> Option<Duration> {
     value.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }

@@ -1,0 +1,99 @@
+//! What the list of back ends ([`KINDS`](super::KINDS)) has of each.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::conformance::World;
+use super::traits::Backend;
+
+/// One kind of back end.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// Its name, for people.
+    pub name: &'static str,
+    /// How addresses are opened; `None` if an address cannot name a store of this kind.
+    pub by_address: Option<ByAddress>,
+    /// Stores for the [conformance](super::conformance) suite to run on, in turn. They may keep files in the folder that is
+    /// given.
+    pub worlds: fn(&Path) -> Vec<Box<dyn World>>,
+}
+
+/// How a kind of back end opens addresses (`SCHEME://…`).
+#[derive(Clone, Copy, Debug)]
+pub struct ByAddress {
+    /// Schemes, as messages name them.
+    pub schemes: &'static [&'static str],
+    /// Further names of these schemes.
+    pub aliases: &'static [&'static str],
+    /// Opens the store at an address of one of these schemes.
+    pub open: fn(&str, &AddressOptions<'_>) -> Result<Named, AddressError>,
+}
+
+impl ByAddress {
+    pub(super) fn has(&self, scheme: &str) -> bool {
+        self.schemes.contains(&scheme) || self.aliases.contains(&scheme)
+    }
+}
+
+/// How a store is opened by its address.
+#[derive(Clone, Copy, Debug)]
+pub struct AddressOptions<'a> {
+    /// Requests ahead of programs at once; `None` stands for the default of the kind.
+    pub depth: Option<usize>,
+    /// How long a program waits for an answer before its read or open fails.
+    pub deadline: Duration,
+    /// Settings by name. They come before those of the environment.
+    pub settings: &'a [(&'a str, &'a str)],
+}
+
+/// A store that was opened by its address.
+pub struct Named {
+    /// The store.
+    pub backend: Arc<dyn Backend>,
+    /// What tells this store from others, for [`Tier::over`](crate::tier::Tier::over).
+    pub identity: String,
+}
+
+impl fmt::Debug for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Named").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+/// An address that could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum AddressError {
+    /// Its scheme is not one of those that are known, which the message names.
+    #[error("{0}")]
+    Scheme(String),
+    /// The address or a setting is wrong, or settings are missing.
+    #[error("{address}: {message}")]
+    Store {
+        /// The address, without secrets.
+        address: String,
+        /// What is wrong with it, or with the settings in the environment.
+        message: String,
+    },
+    /// No threads could be started.
+    #[error("cannot start the threads that talk to a store: {0}")]
+    Threads(io::Error),
+}
+
+impl AddressError {
+    /// `address` begins with none of `schemes`.
+    pub(super) fn of_scheme(
+        address: &str,
+        schemes: impl IntoIterator<Item = &'static str>,
+    ) -> Self {
+        let known: Vec<String> = schemes.into_iter().map(|scheme| format!("{scheme}://")).collect();
+        let known = match known.split_last() {
+            Some((last, [])) => last.clone(),
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+            None => return AddressError::Scheme(format!("{address}: no addresses can be opened")),
+        };
+        AddressError::Scheme(format!("{address}: an address begins with {known}"))
+    }
+}

@@ -1,0 +1,47 @@
+//! The version of an object, from what answers and listings tell.
+
+use std::time::{Duration, SystemTime};
+
+use object_store::ObjectMeta;
+
+use crate::backend::FileInfo;
+
+/// The same for a listing and an answer: listings have the time in milliseconds, answers in seconds, so it is cut to seconds.
+pub(super) fn info(meta: ObjectMeta) -> FileInfo {
+    let seconds = meta.last_modified.timestamp();
+    let since = Duration::from_secs(seconds.unsigned_abs());
+    let modified = match seconds < 0 {
+        true => SystemTime::UNIX_EPOCH - since,
+        false => SystemTime::UNIX_EPOCH + since,
+    };
+    FileInfo {
+        size_bytes: meta.size,
+        modified: Some(modified),
+        tag: meta.e_tag.as_deref().map(|tag| bare(tag).into()),
+    }
+}
+
+/// Names the version of an object.
+pub(super) fn version_of(meta: &ObjectMeta) -> String {
+    match &meta.e_tag {
+        Some(tag) if is_weak(tag) => {
+            format!("{tag} {} {}", meta.last_modified.timestamp(), meta.size)
+        }
+        Some(tag) => format!("{} {}", bare(tag), meta.size),
+        None => format!("{} {}", meta.last_modified.timestamp(), meta.size),
+    }
+}
+
+/// An ETag without its quotes, which some listings leave out. A weak ETag is kept as it is, since it differs from the strong one.
+fn bare(tag: &str) -> &str {
+    tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')).unwrap_or(tag)
+}
+
+fn is_weak(tag: &str) -> bool {
+    tag.starts_with("W/\"")
+}
+
+/// The ETag for `If-Match`; `None` for a weak one, which never matches (RFC 9110, section 13.1.1).
+pub(super) fn condition(tag: &str) -> Option<String> {
+    (!is_weak(tag)).then(|| format!("\"{}\"", bare(tag)))
+}
