@@ -2,10 +2,10 @@
 //!
 //!     cargo run --release -p foretell-cache --all-features --example local_reads -- [FOLDER] [MIB] [PAIRS]
 //!
-//! A file of so many MiB (4,096 if it is not said) is made in a folder below FOLDER (that of temporary files), and read at random in pieces of
-//! 8 and of 128 KiB, each disclosed beforehand, with 1, 16 and 64 requests under way, by a cache of 64 MiB. Before each run the file
-//! leaves the page cache; in those that are called *warm* it is there. Prints reads/s and CPU time of this process for a read, the medians of PAIRS (5) pairs,
-//! which turn about, and the median, least and greatest of the pairs' ratios: the time of io_uring by that of threads.
+//! A file of MIB MiB (default 4,096) is created below FOLDER (default: that of temporary files). It is read at random in pieces of 8 and
+//! of 128 KiB, disclosed beforehand, with 1, 16 and 64 requests in flight, through a cache of 64 MiB. The file is dropped from the page
+//! cache before each run, except those called *warm*. Prints reads/s and this process's CPU time for a read: medians of PAIRS
+//! (default 5) pairs, whose order alternates. Prints also median, least and greatest of the ratio of times, io_uring to threads.
 
 #![allow(clippy::print_stdout)]
 

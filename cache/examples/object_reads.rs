@@ -1,8 +1,8 @@
-//! How fast random reads of one object are, through the cache: one after the other, and disclosed.
+//! How fast random reads of one object through the cache are: serial without hints, and disclosed.
 //!
 //!     AWS_ENDPOINT_URL=… cargo run --release -p foretell-cache --example object_reads -- s3://bucket path
 //!
-//! Prints reads a second, the bytes fetched by those asked for, and the time of a sequential read of the whole.
+//! Prints reads a second, the ratio of bytes fetched to bytes asked for, and the rate of a sequential read of the whole object.
 
 #![allow(clippy::print_stdout)]
 
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let options = ObjectOptions { depth, ..ObjectOptions::default() };
         let session = cache.attach(Arc::new(ObjectBackend::at(&address, options)?)).session();
         let file = session.open(&path)?;
-        // Each place once, none at the beginning of a block.
+        // Each place once, and none at the beginning of a block.
         let places = (file.size_bytes() - READ_BYTES) / READ_BYTES;
         if places < count {
             return Err(format!(

@@ -1,11 +1,11 @@
-//! What the second tier gives: a data set in a slow object store, read once each epoch in a new order, which is disclosed,
-//! by a program whose memory holds a tenth of it.
+//! What the second tier gives. A program reads a data set in a slow object store once each epoch, in a new order, which it discloses.
+//! Its memory holds a tenth of the data.
 //!
 //!     cargo run --release -p foretell-cache --example tier_epochs -- [MIB] [LINK_MB_S]
 //!
-//! The store is the testbed's: 30 ms to the first byte, 90 MB/s for each answer, and so much for all of them (250 MB/s if it is not
-//! said). Prints, with tiers of none, half and all of the data, for each epoch: seconds, bytes from the store and from the tier as
-//! parts of what was read. The folder is on the disk of the temporary files.
+//! The store is the testbed's: 30 ms to the first byte, 90 MB/s for each answer, and LINK_MB_S (default 250) MB/s for all answers. Prints for
+//! each epoch, with a tier of none, half and all of the data: seconds, and bytes from the store and from the tier as shares of the
+//! bytes read. The tier is on the disk of the temporary files.
 
 #![allow(clippy::print_stdout)]
 
@@ -94,7 +94,7 @@ fn backend(store: &Store) -> Result<ObjectBackend, Box<dyn std::error::Error>> {
     Ok(ObjectBackend::configured("s3://bucket", &settings, ObjectOptions::default())?)
 }
 
-/// All samples once, in an order of this epoch's.
+/// All samples once, in the order of this epoch.
 fn shuffled(samples: u64, epoch: u64) -> Vec<Segment> {
     let mut seed = epoch + 1;
     let mut order: Vec<u64> = (0..samples).collect();

@@ -1,15 +1,15 @@
-//! Two jobs read one data set, each in shuffled orders of its own: what is gained by caching with both orders known.
+//! What is gained by caching with both orders known, when two jobs read one data set, each in its own shuffled order.
 //!
 //!     cargo run --release -p foretell-cache --all-features --example two_jobs -- [ROUNDS]
 //!
-//! The data is an object on a slow store (30 ms, 90 MB/s an answer, 150 MB/s in all) of this process. Three ways, with the same
-//! memory in all, and with what will be fetched known and fetched ahead equally deep in each:
+//! The data is an object on a slow store (30 ms, 90 MB/s an answer, 150 MB/s in all) in this process. The three ways have the same total
+//! memory, and prefetch their misses equally deep:
 //!
 //! * **informed, shared**: one cache; both jobs disclose their orders.
-//! * **LRU, private**: each job keeps what it used last in half of the memory. What that will miss is known by trying it beforehand.
-//! * **never evict, private**: each job keeps what it had first in half of the memory; for one job alone nothing is better.
+//! * **LRU, private**: each job has an LRU cache of half of the memory. Its misses are computed beforehand.
+//! * **never evict, private**: each job keeps the first samples that it reads in half of the memory. For a single job this is optimal.
 //!
-//! Prints bytes fetched by bytes asked for, and seconds, medians of the rounds, which take turns.
+//! Prints the ratio of bytes fetched to bytes asked for, and seconds: medians of rounds, in which the ways take turns.
 
 #![allow(clippy::print_stdout)]
 
@@ -25,7 +25,7 @@ const SAMPLE_BYTES: u64 = 64 << 10;
 const SAMPLES: u64 = 2048;
 const EPOCHS: u64 = 3;
 const JOBS: u64 = 2;
-/// What a baseline has beside its own memory, for samples on their way.
+/// Additional memory of a baseline, for samples in flight.
 const IN_FLIGHT_BYTES: u64 = 8 << 20;
 const DEPTH: usize = 64;
 
@@ -38,7 +38,7 @@ enum Way {
     NeverEvict,
 }
 
-/// Orders of all epochs of a job.
+/// The orders of all epochs of a job.
 fn order(job: u64, round: u64) -> Vec<u64> {
     let mut state = (job + 1) * 0x9e37_79b9 + round * 77;
     let mut below = move |bound: u64| {
@@ -61,7 +61,7 @@ fn segment(sample: u64) -> Segment {
     Segment { offset_bytes: sample * SAMPLE_BYTES, length_bytes: SAMPLE_BYTES }
 }
 
-/// Whether each read of `order` is a hit, for who keeps `capacity` samples.
+/// Whether each read of `order` is a hit in a cache of `capacity` samples.
 fn hits(way: Way, order: &[u64], capacity: usize) -> Vec<bool> {
     let mut kept: HashMap<u64, u64> = HashMap::new();
     let mut queue: VecDeque<(u64, u64)> = VecDeque::new();
@@ -101,7 +101,7 @@ fn informed(session: &Session, order: &[u64]) -> Fallible<()> {
     Ok(())
 }
 
-/// A job with memory of its own: it discloses and reads what that misses.
+/// A job with private memory: it discloses and reads only its misses.
 fn private(session: &Session, way: Way, order: &[u64], capacity: usize) -> Fallible<()> {
     let file = session.open("object")?;
     let hits = hits(way, order, capacity);
@@ -141,7 +141,7 @@ fn measure(store: &Store, way: Way, percent: u64, round: u64) -> Fallible<(u64, 
         let cache = Cache::new(CacheOptions { budget_bytes, ..CacheOptions::default() })?;
         Ok(cache.attach(Arc::new(backend()?)))
     };
-    // What is on its way lies in the same memory; the others have theirs beside.
+    // Samples in flight share this memory; the baselines have additional memory for them.
     let shared = attached(memory + JOBS * IN_FLIGHT_BYTES)?;
     std::thread::scope(|scope| {
         let mut jobs = Vec::new();

@@ -1,24 +1,24 @@
-//! Memory as direct I/O wants it.
+//! Memory aligned for direct I/O.
 
-/// Bytes that direct I/O takes at a time, wherever it does not say that it takes fewer.
+/// Alignment of direct I/O in bytes, unless the kernel reports a smaller one.
 pub(crate) const UNIT: usize = 4096;
 
-/// A piece of memory as direct I/O wants it.
+/// An aligned unit of memory.
 #[derive(Clone, Copy)]
 #[repr(C, align(4096))]
 struct Unit([u8; UNIT]);
 
-/// Memory of foretell's own, in whole units.
+/// A buffer of whole units.
 pub(crate) struct Buffer(Vec<Unit>);
 
 impl Buffer {
-    /// Of at least so many bytes, all of them zero.
+    /// A buffer of at least `bytes` bytes, all of them zero.
     pub(crate) fn new(bytes: usize) -> Self {
         Buffer(vec![Unit([0; UNIT]); bytes.div_ceil(UNIT)])
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: units are bytes, one after the other.
+        // SAFETY: units are arrays of bytes without padding.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() * UNIT) }
     }
 

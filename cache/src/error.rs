@@ -1,4 +1,4 @@
-//! What can go wrong, and where it is said.
+//! Errors of back ends, opens, reads, and of making a cache.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +9,13 @@ pub enum BackendError {
     /// There is no such file.
     #[error("not found")]
     NotFound,
-    /// It may not be read with these credentials.
+    /// These credentials do not allow the read.
     #[error("permission denied: {0}")]
     Denied(Arc<str>),
     /// The device is overloaded and asks for fewer requests (429, 503).
     #[error("the device is busy: {0}")]
     Busy(Arc<str>),
-    /// It is not the version that was opened, or has lost its end.
+    /// The file is no longer the version that was opened, or has become shorter.
     #[error("changed since it was opened")]
     Changed,
     /// No answer in time.
@@ -24,10 +24,10 @@ pub enum BackendError {
     /// The request was dropped without an answer.
     #[error("the request was given up")]
     Lost,
-    /// Anything else, in the words of who noticed.
+    /// Any other error, with its message.
     #[error("{message}")]
     Other {
-        /// The operating system's number, where it is one of its errors.
+        /// The error number, for an error of the operating system.
         errno: Option<i32>,
         /// What happened.
         message: Arc<str>,
@@ -63,7 +63,7 @@ pub struct OpenError {
 pub struct ReadError {
     /// The file's path within the store.
     pub path: Arc<str>,
-    /// Where the block begins that could not be read.
+    /// Where the block that could not be read begins.
     pub offset_bytes: u64,
     /// Why.
     pub cause: BackendError,
@@ -83,7 +83,7 @@ pub enum CacheError {
         /// Bytes of a block.
         block_bytes: usize,
     },
-    /// The memory could not be had.
+    /// The memory could not be allocated.
     #[error("no {budget_bytes} bytes of memory: {cause}")]
     Memory {
         /// Bytes of memory.

@@ -1,21 +1,20 @@
-//! Frames that are free, and which of them a request is given.
+//! The free frames, and which of them a request gets.
 //!
-//! Neighbours, where there are any: what was fetched together is mostly read together, and adjacent frames are
-//! copied at once, at the speed of memory. A request takes the first run that is long enough of those that a search from
-//! where the last one ended comes by; failing that, what single frames it comes by.
+//! A request gets adjacent frames where possible. Blocks that are fetched together are mostly read together, and adjacent
+//! frames are copied at once. The search begins where the last one ended and takes the first run that is long enough (next fit). If
+//! there is none within [`SEARCHED_WORDS`], the request gets single frames.
 //!
-//! A bit a frame. Cost: a few words a request while free frames lie together; what was passed over is not looked at
-//! again before all others were.
+//! Cost: a bit for each frame, and a few words for each request while free frames are adjacent.
 
 use crate::slab::Frame;
 
-/// Words that a request looks for a run in.
+/// Words of 64 frames in which a request searches for a run, beside the words that the run itself takes.
 const SEARCHED_WORDS: usize = 16;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct FreeFrames {
-    /// Set where a frame is free.
+    /// A bit for each frame, set if it is free.
     words: Vec<u64>,
     count: usize,
     /// The word where the next search begins.
@@ -23,7 +22,7 @@ pub(crate) struct FreeFrames {
 }
 
 impl FreeFrames {
-    /// All of so many.
+    /// The frames from 0 up to `frames`, all free.
     pub(crate) fn all(frames: Frame) -> Self {
         let mut free = FreeFrames { words: Vec::new(), count: 0, next: 0 };
         free.words.resize((frames as usize).div_ceil(64), 0);
@@ -35,7 +34,7 @@ impl FreeFrames {
         self.count
     }
 
-    /// A frame is free again.
+    /// Returns a frame.
     pub(crate) fn put(&mut self, frame: Frame) {
         let (word, bit) = (frame as usize / 64, 1 << (frame % 64));
         debug_assert_eq!(self.words[word] & bit, 0, "{frame} is free already");
@@ -43,7 +42,7 @@ impl FreeFrames {
         self.count += 1;
     }
 
-    /// Takes so many, in the order in which they lie, if there are.
+    /// Takes `count` frames, in ascending order; `None` if fewer are free.
     pub(crate) fn take(&mut self, count: usize) -> Option<Vec<Frame>> {
         if self.count < count {
             return None;
@@ -71,7 +70,7 @@ impl FreeFrames {
         Some(taken)
     }
 
-    /// The first frame of a run of `count` that begins in one of the words that are looked at.
+    /// The first frame of a run of `count` within the words that are searched.
     fn find_run(&self, count: usize) -> Option<Frame> {
         let mut length = 0;
         let words = SEARCHED_WORDS + count.div_ceil(64);

@@ -1,8 +1,8 @@
-//! How many requests ahead of its programs a device is given.
+//! Limit of prefetch requests in flight for a device.
 //!
-//! Additive increase, multiplicative decrease: a device that says that it is busy (429, 503) gets half as
-//! many, but not again for what was under way when it said so; with each round of requests that went well it gets one
-//! more, up to the most. Demand requests are not counted: a program that waits goes first.
+//! Additive increase, multiplicative decrease. When a device says that it is busy (429, 503), the limit is halved; further such answers
+//! to requests that were in flight at that time do not halve it again. Each round of successful requests raises it by one, up to
+//! the initial limit. Demand requests are not limited, since programs wait for them.
 
 /// See the [module](self).
 #[derive(Clone, Debug)]
@@ -10,9 +10,9 @@ pub(crate) struct Limit {
     most: usize,
     now: usize,
     outstanding: usize,
-    /// Requests to end well before there is one more.
+    /// Successful requests before the limit rises by one.
     until_more: usize,
-    /// Requests to end before *busy* counts again.
+    /// Requests to end before another *busy* halves the limit.
     until_less: usize,
 }
 
@@ -22,7 +22,7 @@ impl Limit {
         Limit { most, now: most, outstanding: 0, until_more: most, until_less: 0 }
     }
 
-    /// Requests that may be under way.
+    /// The current limit.
     #[cfg(test)]
     pub(crate) fn now(&self) -> usize {
         self.now
@@ -36,14 +36,14 @@ impl Limit {
         self.outstanding += 1;
     }
 
-    /// One of them has ended.
+    /// Notes that a counted request has ended.
     pub(crate) fn ended(&mut self) {
         self.outstanding -= 1;
     }
 
-    /// A request, counted or not, has ended well, or was told that the device is busy.
+    /// Notes the outcome of a request, counted or not: success, or *busy*.
     pub(crate) fn heard(&mut self, is_busy: bool) {
-        let was_under_way = self.until_less > 0; // When it was last found to be busy.
+        let was_under_way = self.until_less > 0; // When the device was last busy.
         self.until_less = self.until_less.saturating_sub(1);
         if is_busy {
             if !was_under_way {

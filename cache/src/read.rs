@@ -1,7 +1,7 @@
 //! One read of a program, from its first miss to its last block.
 //!
-//! The engine counts the blocks that it still owes (`owed`, under its lock); who copies counts those that
-//! are not copied yet (`left`). The last to copy, or to fail, wakes the program, or calls what is to be called then.
+//! Two counts: `owed` are the blocks that the engine still has to get, under its lock; `left` are the blocks that are not copied
+//! yet. The thread that copies or fails the last block wakes the program, or calls its callback.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,10 +16,10 @@ use crate::error::BackendError;
 /// Keeps memory alive that was lent to a read.
 pub(crate) type Keeper = Arc<dyn Send + Sync>;
 
-/// What is called when a read is done, with the first block that could not be had.
+/// The callback of a read, with the first block that could not be read and why, if there is one.
 pub(crate) type Then = Box<dyn FnOnce(Option<(Block, BackendError)>) + Send>;
 
-/// Who is told that a read is done.
+/// How the end of a read is told.
 enum Waiter {
     Thread(Thread),
     Call(Mutex<Option<Then>>),
@@ -34,13 +34,13 @@ impl std::fmt::Debug for Waiter {
     }
 }
 
-/// How often who waits for a read is asked whether to go on.
+/// How often a waiting read asks whether it is given up.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Where the bytes go.
 struct Destination {
     start: *mut u8,
-    /// Of memory that nobody waits for: it goes with the read, after the last who could write to it.
+    /// Keeps lent memory alive until the read is dropped, after the last write to it.
     _keeper: Option<Keeper>,
 }
 
@@ -64,9 +64,9 @@ pub(crate) struct Read {
     pub(crate) file: FileId,
     pub(crate) reader: ReaderId,
     pub(crate) began: Nanos,
-    /// Blocks that have not arrived: of the engine, under its lock.
+    /// Blocks that have not arrived; changed under the engine's lock.
     owed: AtomicUsize,
-    /// Blocks that have not been copied, and one more while the read is being begun.
+    /// Blocks that have not been copied, plus one while the read is being begun.
     left: AtomicUsize,
     is_done: AtomicBool,
     error: Mutex<Option<(Block, BackendError)>>,
@@ -74,11 +74,11 @@ pub(crate) struct Read {
 }
 
 impl Read {
-    /// A read that calls `then` when it is done, if there is such; otherwise this thread [waits](Read::wait).
+    /// A read that calls `then` when it is done. Without it, the current thread has to [wait](Read::wait).
     ///
     /// # Safety
-    /// `start` is valid for writes of `length` bytes, and used by nobody else, until the read
-    /// is done; or, if there is a keeper, as long as that lives.
+    /// `start` is valid for writes of `length` bytes, and nothing else uses them, until the read is done. With a keeper, as long as the
+    /// keeper lives.
     pub(crate) unsafe fn new(
         (start, keeper): (*mut u8, Option<Keeper>),
         (offset_bytes, length): (u64, usize),
@@ -105,23 +105,23 @@ impl Read {
         }
     }
 
-    /// The engine owes one block more.
+    /// The engine owes one more block.
     pub(crate) fn owe(&self) {
         self.owed.fetch_add(1, Ordering::Relaxed);
         self.left.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The engine has one block less to get; says whether that was the last.
+    /// The engine owes one block less. Returns whether that was the last.
     pub(crate) fn arrived(&self) -> bool {
         self.owed.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
-    /// One block that is to be copied, and was not owed.
+    /// One more block is to be copied that was not owed.
     pub(crate) fn will_copy(&self) {
         self.left.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What the read wants of the bytes from `start` to `end` of the file: it wants some.
+    /// The part of the bytes from `start` to `end` of the file that the read wants. It must want some.
     pub(crate) fn within(&self, start: u64, end: u64) -> (u64, u64) {
         let own = (self.offset_bytes, self.offset_bytes + self.length as u64);
         let (start, end) = (start.max(own.0), end.min(own.1));
@@ -129,7 +129,7 @@ impl Read {
         (start, end)
     }
 
-    /// Where these bytes of the file, which the read wants, go.
+    /// The destination of these bytes of the file, which the read wants.
     pub(crate) fn part(&self, start: u64, end: u64) -> Part {
         assert!(self.within(start, end) == (start, end));
         // SAFETY: `start` lies in the range of the read, which is as long as the destination.
@@ -137,8 +137,7 @@ impl Read {
         Part { start: at, length: (end - start) as usize }
     }
 
-    /// So many of those that were left are done; the last wakes the program, after which the destination is not
-    /// touched any more.
+    /// `count` blocks are done. The last one wakes the program or calls back; after that nothing touches the destination.
     pub(crate) fn settled(&self, count: usize) {
         if self.left.fetch_sub(count, Ordering::AcqRel) == count {
             match &self.waiter {
@@ -156,7 +155,7 @@ impl Read {
         }
     }
 
-    /// A block cannot be had. Of several, the first in the file is told.
+    /// A block failed. If several do, the error of the first in the file is kept.
     pub(crate) fn failed(&self, block: Block, cause: BackendError) {
         let mut error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
         if error.as_ref().is_none_or(|(before, _)| block.index < before.index) {
@@ -164,14 +163,14 @@ impl Read {
         }
     }
 
-    /// Waits until it is done.
+    /// Waits until the read is done.
     pub(crate) fn wait(&self) {
         while !self.is_done.load(Ordering::Acquire) {
             std::thread::park();
         }
     }
 
-    /// Waits until it is done, or `is_given_up`, which is asked from time to time. Says whether it is done.
+    /// Waits until the read is done, or `is_given_up` returns true; it is called every [`LOOK_EVERY`]. Returns whether the read is done.
     pub(crate) fn wait_unless(&self, is_given_up: &mut dyn FnMut() -> bool) -> bool {
         while !self.is_done.load(Ordering::Acquire) {
             std::thread::park_timeout(LOOK_EVERY);

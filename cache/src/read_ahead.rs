@@ -1,59 +1,61 @@
-//! Reading on: who reads a file in order, and has said nothing, is taken to go on.
+//! Read-ahead: a handle that reads a file in order, without hints, is expected to go on.
 //!
-//! A handle whose second read begins where its first ended, or whose first is a long one at the beginning of the file, and has to wait, gets a stream of its own, which
-//! discloses what comes next: a window, which moves on as it is read. It is the larger of two.
+//! Such a handle gets a stream of its own, which discloses a window ahead of the reads. It begins with a read that has to wait and
+//! is in order: it begins where the last one ended, or is a long first read at the beginning of the file. The window moves on as
+//! it is read, and is the larger of two:
 //!
-//! * **A. Earned**: as much as was read in order so far.
-//! * **B. Staked**: four times that, or what keeps the device busy ([`Speed`](crate::speed::Speed)); [`STAKE_MAX_BYTES`] as long as
-//!   that is not known, and no more than that; and [`STAKE_TIMES`] what was read at most. What of it is beyond A is taken from the device's
-//!   [`Credit`], which gets it back as it is read. Who stops before has lost what was not read. Credit is
-//!   [`CREDIT_MAX_BYTES`] at first, and an eighth of all that is read in order is added, up to that.
+//! * **A. Earned**: as many bytes as were read in order so far, at least [`FIRST_MIN_BYTES`].
+//! * **B. Staked**: four times the bytes that were read in order, or what keeps the device busy ([`Speed`](crate::speed::Speed)) if that
+//!   is more. The latter is at most [`STAKE_MAX_BYTES`], which is also used while it is not known, and at most [`STAKE_TIMES`]
+//!   the bytes that were read. The part beyond A is taken from the device's [`Credit`], and returned as it is read. If the
+//!   program stops, the unread part is lost. Credit begins at [`CREDIT_MAX_BYTES`]; an eighth of all bytes that are read in order is
+//!   added, up to that.
 //!
-//! So whatever programs do, what is fetched in vain is no more than what they have read in order ([`FIRST_MIN_BYTES`] at least, for each
-//! handle), an eighth of it, and the first credit.
+//! **Bound.** Whatever programs do, the bytes fetched in vain are at most the bytes that were read in order (or
+//! [`FIRST_MIN_BYTES`] for each handle), an eighth of that, and the first credit.
 //!
-//! The policy treats such a stream as any other: what is disclosed and not read costs the stream its credit there. A handle that
-//! ceases to read in order gives it up.
+//! The policy treats the stream as any other: unread blocks count against it. A handle that no longer reads in order gives up its
+//! stream.
 //!
-//! The kernel reads ahead in several requests at once, of which two may change places: a read that begins where the one before the
-//! last ended, and within [`SLACK_BYTES`] of the last, is in order.
+//! **Order.** The kernel's own read-ahead sends several requests at once, and two may swap. So a read that begins where the read
+//! before the last one ended, within [`SLACK_BYTES`] of the last, is in order.
 //!
-//! A read in order that hits costs two atomics here.
+//! Cost: two atomics for a read in order that hits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foretell_policy::{Segment, StreamId};
 
-/// A: bytes that are disclosed at least.
+/// A: least bytes of a window. 128 KiB is the kernel's own read-ahead.
 const FIRST_MIN_BYTES: u64 = 128 << 10;
 
-/// B: how a window grows, in multiples of what was read in order.
+/// B: bytes of a window, in multiples of the bytes that were read in order.
 const TIMES: u64 = 4;
 
-/// B: what is taken to keep a device busy, in bytes and in multiples of what was read in order, at most. The policy lets a
-/// stream of which nothing is known have as much, in blocks of 8 KiB.
+/// B: most bytes of a window on the device's account: this many, and this multiple of the bytes read in order. The policy allows a
+/// new stream as much, in blocks of 8 KiB.
 const STAKE_MAX_BYTES: u64 = 8 << 20;
 const STAKE_TIMES: u64 = 64;
 
-/// B: credit of a device, at most and at first; and what of reads in order is added to it, as a divisor.
+/// B: the first and greatest credit of a device, in bytes; and the divisor of bytes read in order that are added to it.
 const CREDIT_MAX_BYTES: u64 = 16 << 20;
 const EARNED_DIVISOR: u64 = 8;
 
-/// A window moves on when so much of it has been read, as a divisor, and no less than this if that is less than half of it.
+/// A window moves on when its length divided by this has been read, and at least this many bytes, or half of the window if that is less.
 const STEP_DIVISOR: u64 = 8;
 const STEP_MIN_BYTES: u64 = 1 << 20;
 
-/// How far from where the last read ended one begins that has changed places with it, at most.
+/// Greatest distance between the end of the last read and the start of a read that has swapped with it.
 const SLACK_BYTES: u64 = 1 << 20;
 
-/// Reads out of order that had to wait, after which it is given up.
+/// Reads out of order that had to wait, after which the stream is given up.
 const STRAYS_MAX: u32 = 8;
 
-/// Nothing is due.
+/// No offset: nothing is due.
 const NEVER: u64 = u64::MAX;
 
-/// B: what may be staked on handles that read on from one device.
+/// B: bytes that may be staked on the sequential readers of one device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Credit(u64);
 
@@ -75,33 +77,33 @@ impl Credit {
     }
 }
 
-/// What the engine knows that a window depends on.
+/// What a window depends on and the engine knows.
 #[derive(Debug)]
 pub(crate) struct Guess<'a> {
-    /// Bytes that keep the device busy, if it is known how many would be too many.
+    /// Bytes that keep the device busy, if known.
     pub(crate) window_bytes: Option<u64>,
     pub(crate) credit: &'a mut Credit,
 }
 
-/// What a handle is taken to read next.
+/// What a handle is expected to read next.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) stream: Option<StreamId>,
-    /// Where it began to read in order.
+    /// Where reading in order began.
     from: u64,
     /// End of what has been disclosed.
     to: u64,
-    /// Bytes disclosed last.
+    /// Length of the last window, bytes.
     window_bytes: u64,
-    /// B: of these, those that were taken from the credit.
+    /// B: bytes of the window that were taken from the credit.
     staked_bytes: u64,
-    /// Bytes read in order of which the credit has its part.
+    /// Bytes read in order for which the credit has had its share.
     credited_bytes: u64,
     strays: u32,
 }
 
 impl Plan {
-    /// B: it has been read in order up to `end`. What is staked and was read, or need not be any more, is given back.
+    /// B: notes that the file was read in order up to `end`. Stakes that were read, or that A covers by now, go back to the credit.
     fn settle(&mut self, end: u64, credit: &mut Credit) {
         let in_order = end.saturating_sub(self.from);
         let unread_bytes = self.to.saturating_sub(end).saturating_sub(in_order);
@@ -118,24 +120,24 @@ impl Plan {
 pub(crate) struct ReadAhead {
     /// Where the last read ended.
     end: AtomicU64,
-    /// And the one before the last that did not go on from there.
+    /// Where the read before the last one ended that did not continue.
     before: AtomicU64,
-    /// Where a read has to end for more to be disclosed.
+    /// More is disclosed when a read ends here or later.
     due: AtomicU64,
     plan: Mutex<Plan>,
 }
 
 impl Default for ReadAhead {
     fn default() -> Self {
-        // Not 0: a first read is not the next one of anything, but for a long one.
+        // Not 0: then a short first read at the beginning would count as in order.
         let [end, before, due] = [NEVER; 3].map(AtomicU64::new);
         ReadAhead { end, before, due, plan: Mutex::default() }
     }
 }
 
 impl ReadAhead {
-    /// A read from `start` to `end`. Says whether it goes on where the last one ended; a long one at the beginning goes on
-    /// from nothing.
+    /// Notes a read from `start` to `end`. Returns whether it is in order: it continues the last one, or is a long first read
+    /// at the beginning.
     pub(crate) fn note(&self, start: u64, end: u64) -> bool {
         let last = self.end.swap(end, Ordering::Relaxed);
         if last == start {
@@ -147,7 +149,7 @@ impl ReadAhead {
         changes_places || (start == 0 && end >= FIRST_MIN_BYTES && !is_planned)
     }
 
-    /// Whether more is to be disclosed, after a read in order up to `end`.
+    /// Whether more should be disclosed after a read in order up to `end`.
     pub(crate) fn is_due(&self, end: u64) -> bool {
         end >= self.due.load(Ordering::Relaxed)
     }
@@ -156,8 +158,7 @@ impl ReadAhead {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// After a read in order, from `start` to `end`, of a file of `size` bytes: what is to be disclosed, at most
-    /// `most` bytes of it.
+    /// The segment to disclose, of at most `most` bytes, after a read in order from `start` to `end` of a file of `size` bytes.
     pub(crate) fn go_on(
         &self,
         plan: &mut Plan,
@@ -170,11 +171,11 @@ impl ReadAhead {
             || start > plan.to + SLACK_BYTES
             || start + plan.window_bytes + SLACK_BYTES < plan.to;
         if is_new {
-            // What was staked on the old one is lost.
+            // Stakes on the old window are lost.
             let stream = plan.stream;
             *plan = Plan { stream, from: start, to: end, ..Plan::default() };
         } else if end <= plan.to && end < self.due.load(Ordering::Relaxed) {
-            return None; // Another thread was here.
+            return None; // Another thread has moved the window meanwhile.
         }
         plan.to = plan.to.max(end);
         plan.settle(end, guess.credit);
@@ -182,7 +183,7 @@ impl ReadAhead {
         let most = most.max(1).min(size.saturating_sub(end));
         let earned = FIRST_MIN_BYTES.max(in_order).min(most);
         let busy = guess.window_bytes.unwrap_or(STAKE_MAX_BYTES).min(STAKE_MAX_BYTES);
-        // The first read, if it is as long as the kernel reads ahead by itself, says little.
+        // A first read of at most the kernel's own read-ahead is a weak sign.
         let is_likely = start > 0 || end > FIRST_MIN_BYTES;
         let busy = if is_likely { busy.min(in_order.saturating_mul(STAKE_TIMES)) } else { 0 };
         let wanted = in_order.saturating_mul(TIMES).max(busy).min(most);
@@ -195,15 +196,15 @@ impl ReadAhead {
             true => {
                 (plan.window_bytes / STEP_DIVISOR).max(STEP_MIN_BYTES.min(plan.window_bytes / 2))
             }
-            false => 1, // With the next.
+            false => 1, // With the next read.
         };
         self.due.store(if plan.to < size { end + step } else { NEVER }, Ordering::Relaxed);
-        // A file may have become shorter than what was disclosed of it.
+        // The file may have become shorter than what was disclosed.
         let length_bytes = to.checked_sub(from).filter(|&length| length > 0)?;
         Some(Segment { offset_bytes: from, length_bytes })
     }
 
-    /// The handle is closed. Returns its stream, if it has one; `credit` gets what was not lost.
+    /// Closes the handle. Returns its stream, if it has one. Stakes that were read go back to `credit`.
     pub(crate) fn close(&self, credit: &mut Credit) -> Option<StreamId> {
         let mut plan = self.plan();
         let end = self.end.load(Ordering::Relaxed).min(plan.to);
@@ -213,7 +214,7 @@ impl ReadAhead {
         plan.stream
     }
 
-    /// A read out of order had to wait. Returns a stream that is to be closed.
+    /// Notes a read out of order that had to wait. Returns the stream if it is to be closed.
     pub(crate) fn stray(&self) -> Option<StreamId> {
         if self.due.load(Ordering::Relaxed) == NEVER {
             // Nothing is disclosed any more; the stream, if there is one, ends with the handle.

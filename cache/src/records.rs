@@ -1,8 +1,7 @@
-//! What readers have read, on its way to the policy.
+//! Records of hits, on their way to the policy.
 //!
-//! Hits do not ask the policy: they are noted here and told to it in batches. There are several shards, each with
-//! a lock of its own that is held for as long as it takes to append; a thread keeps to one shard, so that its
-//! reads stay in order.
+//! A hit does not call the policy: it is noted here, and the policy is told in batches. There are several shards. Each has a lock of
+//! its own, held only to append or to take out. A thread always uses the same shard, so its reads stay in order.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,10 +16,10 @@ pub(crate) struct Record {
     pub(crate) blocks: u64,
 }
 
-/// Shards: more than there are processors on the machines where two would meet often.
+/// Number of shards: enough that two threads seldom share one.
 const SHARDS: usize = 32;
 
-/// Blocks of a shard at which it is to be emptied.
+/// Blocks in a shard after which the policy should be told.
 const FULL_BLOCKS: u64 = 128;
 
 #[derive(Debug, Default)]
@@ -36,7 +35,7 @@ struct Shard(Mutex<Noted>);
 
 impl Shard {
     fn lock(&self) -> MutexGuard<'_, Noted> {
-        // Nothing that can panic happens under it.
+        // Nothing under the lock can panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -55,9 +54,9 @@ thread_local! {
 }
 
 impl Records {
-    /// Notes a read, and says whether it is time to [take](Records::take) what was noted.
+    /// Notes a read. Returns whether it is time to [take](Records::take) the records out.
     pub(crate) fn note(&self, read: Record) -> bool {
-        // A thread that is about to end may have lost its number.
+        // The thread-local is gone while a thread ends.
         let shard = SHARD.try_with(|shard| *shard).unwrap_or(0);
         let mut shard = self.shards[shard].lock();
         shard.records.push(read);
@@ -65,7 +64,7 @@ impl Records {
         shard.blocks >= FULL_BLOCKS
     }
 
-    /// Takes out all, the reads of each thread in their order.
+    /// Takes all records out. The reads of each thread are in order.
     pub(crate) fn take(&self, into: &mut Vec<Record>) {
         for shard in &self.shards {
             let mut noted = shard.lock();

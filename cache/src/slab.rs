@@ -1,24 +1,21 @@
-//! Frames: the memory that blocks lie in, and how they are found without a lock.
+//! Frames: the memory of the blocks, and a table that finds them without a lock.
 //!
-//! One mapping holds a table, a header for each frame, and the data. All but the data are atomics at fixed offsets,
-//! without pointers, so that it could be shared with another process. It is not: private memory is given huge
-//! pages, where the system has them for who asks, and shared memory mostly is not, which makes copies of
-//! 128 KiB a quarter slower.
+//! One mapping holds a table, a header for each frame, and the data. Table and headers are atomics at fixed offsets, without
+//! pointers, so the mapping could be shared between processes. It is private, since private memory gets huge pages on
+//! request and shared memory mostly does not, which makes copies of 128 KiB a quarter slower.
 //!
-//! Who may do what:
-//!
-//! * **A. The owner**, one thread at a time (the engine, under its lock), takes frames, fills them through
-//!   a back end, [publishes](Slab::publish) and [evicts](Slab::evict).
+//! * **A. The owner** is one thread at a time: the engine, under its lock. It takes frames, fills them through a back end,
+//!   [publishes](Slab::publish) and [evicts](Slab::evict) them.
 //! * **B. Readers**, at any time, [pin](Slab::pin) a block's frame, copy out of it and unpin it.
 //!
-//! A reader adds its pin first and looks then whether the frame is valid and of its block. An eviction takes
-//! *valid* away; a frame that has a pin then is in limbo until it has none. Both are read-modify-write
-//! operations on one word, so one of them is first: either the reader sees that the frame is not valid, or
-//! the owner sees the pin. Data is written only while a frame is neither valid nor pinned by who saw it valid.
+//! **Pins.** A reader first adds its pin and then checks that the frame is valid and has its block. An eviction clears *valid*; if the
+//! frame is pinned then, it is in limbo until it has no pin. Both are read-modify-write operations on one word, so one of them
+//! is first: either the reader sees that the frame is not valid, or the owner sees the pin. Data is written only
+//! while the frame is not valid and no reader that saw it valid has it pinned.
 //!
-//! The table is searched linearly from a block's home. Removals close the gap by moving entries, and a
-//! search that runs beside one may miss its block. It does not find a wrong one, since the header is compared
-//! under the pin. Who must know ([`Slab::holds`]) is the owner, beside whom nobody moves entries.
+//! **Table.** Open addressing with linear probing. A removal closes the gap by moving entries, so a concurrent search may miss its
+//! block. It never finds a wrong one, since the header is compared under the pin. The owner's own searches ([`Slab::holds`]) are exact,
+//! since only the owner moves entries.
 //!
 //! May fail: [`Slab::new`], if there is no memory.
 
@@ -34,14 +31,14 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 /// The number of a frame.
 pub(crate) type Frame = u32;
 
-/// States of a frame: it has the data of its block.
+/// Bit of a frame's state: it has the data of its block.
 const VALID: u64 = 1;
-/// Nobody has read it since it was fetched ahead.
+/// Bit of a frame's state: it was prefetched and not read since.
 const UNREAD: u64 = 2;
-/// One who copies out of it.
+/// One pin, in the state's remaining bits.
 const PIN: u64 = 4;
 
-/// Bytes of a page: data begins at a multiple, as direct I/O wants it.
+/// Bytes of a page. Data begins at a multiple of it, for direct I/O.
 const PAGE: usize = 4096;
 
 #[derive(Debug)]
@@ -53,12 +50,12 @@ struct Header {
     unused: AtomicU64,
 }
 
-/// A frame that may be copied out of; to be given back with [`Slab::unpin`].
+/// A frame that may be copied out of until [`Slab::unpin`].
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Pinned {
     pub(crate) frame: Frame,
-    /// Whether this is the first to pin it since it was fetched ahead.
+    /// Whether this is the first pin since the block was prefetched.
     pub(crate) is_first: bool,
 }
 
@@ -69,32 +66,30 @@ pub(crate) struct Slab {
     mapped_bytes: usize,
     frames: Frame,
     block_bytes: usize,
-    /// Entries of the table less one: a power of two less one.
+    /// Number of entries of the table, a power of two, minus one.
     mask: usize,
     headers_at: usize,
     data_at: usize,
-    /// Whether the owner waits for a frame in limbo.
+    /// Whether the owner waits for a frame in limbo. Readers then call it after they unpin one.
     is_starving: AtomicBool,
 }
 
-// SAFETY: `base` is a mapping of its own that lives as long as the slab, and all access to it from several
-// threads is by atomics, or to data as the module describes.
+// SAFETY: `base` is a mapping that lives as long as the slab. Threads access it by atomics, or access data as the module describes.
 unsafe impl Send for Slab {}
 // SAFETY: as above.
 unsafe impl Sync for Slab {}
 
-/// Blocks of a file whose entries have their homes side by side, in one line of the processor's caches: as a power of
-/// two.
+/// Adjacent blocks of a file with adjacent homes in the table, in one cache line: 2 to this power.
 const NEIGHBOURS_BITS: u32 = 3;
 
-/// Lines of the processor's caches of which a copy is begun before its pin is there.
+/// Cache lines of data to load before the pin.
 const LINES: usize = 8;
 
-/// Has the processor load what lies there, if it can; it need not be valid.
+/// Prefetches a cache line, where the processor can. The address need not be valid.
 #[inline]
 fn prefetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: it reads nothing as far as the language goes, and no address makes it fail.
+    // SAFETY: a prefetch is not a read to the language, and does not fault at any address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(at.cast());
@@ -103,7 +98,7 @@ fn prefetch(at: *const u8) {
     let _ = at;
 }
 
-/// A block's part of the table's entries; its lowest bits are the block's home.
+/// The tag of a block's entry. Its lowest bits are the block's home in the table.
 fn tag_of(block: Block) -> u32 {
     let mut hasher = Mix.build_hasher();
     hasher.write_u64(block.file.0);
@@ -131,8 +126,7 @@ impl Slab {
             let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
             mmap_anonymous(std::ptr::null_mut(), mapped_bytes, protection, flags)?
         };
-        // SAFETY: it says how the mapping is to be backed, not what is in it. A system without such pages is none
-        // the worse.
+        // SAFETY: this advice does not change the contents of the mapping. Without huge pages nothing is lost.
         let _ = unsafe { madvise(base, mapped_bytes, Advice::LinuxHugepage) };
         Ok(Slab {
             base: NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
@@ -146,19 +140,19 @@ impl Slab {
         })
     }
 
-    /// How many there are.
+    /// Number of frames.
     pub(crate) fn frames(&self) -> Frame {
         self.frames
     }
 
-    /// B. Finds the frame of `block`, if it is there, and pins it.
+    /// B. Finds and pins the frame of `block`. May miss a block that is there.
     #[inline]
     pub(crate) fn pin(&self, block: Block) -> Option<Pinned> {
-        // A pin that was added in vain may have kept the owner from a frame: then the reader goes to the owner.
+        // A pin added in vain may have kept the owner from a free frame. Then the reader gives up and goes to the owner.
         self.find_and_pin(block, || self.is_starving.load(Ordering::SeqCst))
     }
 
-    /// A. The same for the owner: a block that is there is found.
+    /// A. As `pin`, for the owner: a block that is there is always found.
     pub(crate) fn pin_own(&self, block: Block) -> Option<Pinned> {
         self.find_and_pin(block, || false)
     }
@@ -167,7 +161,7 @@ impl Slab {
     fn find_and_pin(&self, block: Block, gives_up: impl Fn() -> bool) -> Option<Pinned> {
         let tag = tag_of(block);
         let mut place = tag as usize & self.mask;
-        // Half of the entries are empty, but they may be moved about while they are looked at.
+        // Bounded, although half of the entries are empty: they may move during the search.
         for _ in 0..=self.mask {
             let entry = self.entry(place).load(Ordering::Acquire);
             if entry == 0 {
@@ -185,13 +179,13 @@ impl Slab {
         None
     }
 
-    /// B. Has the processor load, all at once, what [`pin`](Slab::pin) will look at for `count` blocks from `first` on, and
-    /// the bytes at `from` of the first: pins wait for one another, and a copy for its pin.
+    /// B. Prefetches, all at once, the headers that [`pin`](Slab::pin) will read for `count` blocks from `first` on, and the data at
+    /// `from` of the first. Otherwise each pin would wait for the one before it, and the copy for its pin.
     #[inline]
     pub(crate) fn load(&self, first: Block, count: u64, from: usize) {
         for index in first.index..first.index + count {
             let tag = tag_of(Block { index, ..first });
-            // Mostly an entry lies at its block's home; another costs some lines in vain.
+            // An entry is mostly at its block's home. If not, some lines are loaded in vain.
             let entry = self.entry(tag as usize & self.mask).load(Ordering::Relaxed);
             let Some(frame) = (entry as u32).checked_sub(1) else { continue };
             prefetch(std::ptr::from_ref(self.header(frame)).cast());
@@ -206,7 +200,7 @@ impl Slab {
     fn pin_frame(&self, frame: Frame, block: Block) -> Option<Pinned> {
         let header = self.header(frame);
         let before = header.state.fetch_add(PIN, Ordering::Acquire);
-        // The rest of a header changes only while it is not valid, and nobody has seen it valid and pinned it.
+        // File and index of a header change only while it is not valid, and no reader that saw it valid has it pinned.
         let is_it = before & VALID != 0
             && header.file.load(Ordering::Relaxed) == block.file.0
             && header.index.load(Ordering::Relaxed) == block.index;
@@ -219,7 +213,7 @@ impl Slab {
         Some(Pinned { frame, is_first })
     }
 
-    /// A. Pins a frame that the owner has at hand, valid or not.
+    /// A. Pins a frame that the owner knows, valid or not.
     pub(crate) fn pin_known(&self, frame: Frame) -> Pinned {
         let header = self.header(frame);
         header.state.fetch_add(PIN, Ordering::Acquire);
@@ -227,15 +221,15 @@ impl Slab {
         Pinned { frame, is_first }
     }
 
-    /// B. Ends a pin. Says whether the owner waits for frames, and should be called.
+    /// B. Ends a pin. Returns whether the owner waits for frames and should be called.
     #[inline]
     pub(crate) fn unpin(&self, frame: Frame) -> bool {
-        // Sequentially consistent, as in `starve`: either it finds the frame free, or this finds it waiting.
+        // Sequentially consistent, as in `starve`: either the owner finds the frame free, or this finds the owner waiting.
         self.header(frame).state.fetch_sub(PIN, Ordering::SeqCst);
         self.is_starving.load(Ordering::SeqCst)
     }
 
-    /// B. The same for frames that lie one after the other.
+    /// B. The same for adjacent frames.
     #[inline]
     pub(crate) fn unpin_run(&self, frames: std::ops::Range<Frame>) -> bool {
         for frame in frames {
@@ -244,10 +238,10 @@ impl Slab {
         self.is_starving.load(Ordering::SeqCst)
     }
 
-    /// Copies from frames that lie one after the other: `length` bytes at `from` of the first.
+    /// Copies `length` bytes out of adjacent frames, beginning at byte `from` of the first.
     ///
     /// # Safety
-    /// Each of them is pinned. `to` is valid for writes of `length` bytes, and not part of the slab.
+    /// All of the frames are pinned. `to` is valid for writes of `length` bytes and not part of the slab.
     #[inline]
     pub(crate) unsafe fn copy_out(
         &self,
@@ -259,11 +253,11 @@ impl Slab {
         assert!(from + length <= frames.len() * self.block_bytes, "beyond the blocks");
         assert!(frames.end <= self.frames);
         let data = self.data(frames.start);
-        // SAFETY: within the frames, as just asserted; the pins keep others from writing to them. `to` is the caller's.
+        // SAFETY: within the frames, as just asserted. While they are pinned nothing writes to them. The caller vouches for `to`.
         unsafe { std::ptr::copy_nonoverlapping(data.add(from), to, length) }
     }
 
-    /// The blocks of a file of so many that are in frames, ascending, for people: some may come and go while it is looked.
+    /// The blocks of a file of `blocks` blocks that are in frames, ascending. For reports: blocks may come and go during the search.
     pub(crate) fn blocks_of(&self, file: FileId, blocks: u64) -> Vec<u64> {
         let mut found: Vec<u64> = if blocks <= u64::from(self.frames()) {
             (0..blocks).filter(|&index| self.holds(Block { file, index })).collect()
@@ -287,39 +281,39 @@ impl Slab {
         self.place_of(block).is_some()
     }
 
-    /// A. Whether nobody copies out of a frame that is not valid.
+    /// A. Whether a frame is neither valid nor pinned.
     pub(crate) fn is_free(&self, frame: Frame) -> bool {
         self.header(frame).state.load(Ordering::SeqCst) == 0
     }
 
-    /// A. Whether readers are to call when they unpin a frame.
+    /// A. Sets whether readers should call the owner when they unpin a frame.
     pub(crate) fn starve(&self, is_starving: bool) {
         self.is_starving.store(is_starving, Ordering::SeqCst);
     }
 
-    /// Where a frame's data lies. Who writes there owns the frame: it is not valid, was [free](Slab::is_free),
-    /// and is given to nobody else.
+    /// A frame's data. Only the owner of a frame may write there: the frame is not valid, was [free](Slab::is_free), and has been given
+    /// to no other request.
     pub(crate) fn data(&self, frame: Frame) -> *mut u8 {
         assert!(frame < self.frames);
         // SAFETY: within the mapping.
         unsafe { self.base.as_ptr().add(self.data_at + frame as usize * self.block_bytes) }
     }
 
-    /// A. Clears the data of a frame that is free from a byte on.
+    /// A. Zeroes the data of a free frame from byte `from` on.
     pub(crate) fn clear_from(&self, frame: Frame, from: usize) {
         let (data, length) = (self.data(frame), self.block_bytes - from);
-        // SAFETY: within the frame's data, which is the owner's: the frame is free.
+        // SAFETY: within the frame's data. The frame is free, so the owner may write.
         unsafe { data.add(from).write_bytes(0, length) }
     }
 
-    /// A. The frame has the data of `block` now, which has no other.
+    /// A. Publishes a frame that has the data of `block`. The block must not have a frame yet.
     pub(crate) fn publish(&self, block: Block, frame: Frame, is_unread: bool) {
         debug_assert!(!self.holds(block), "{block:?} twice");
         let header = self.header(frame);
         header.file.store(block.file.0, Ordering::Relaxed);
         header.index.store(block.index, Ordering::Relaxed);
         let state = VALID | if is_unread { UNREAD } else { 0 };
-        // Somebody may be about to find that it is not the frame looked for.
+        // Not a store: a reader that looked for another block may have it pinned for a moment.
         header.state.fetch_or(state, Ordering::Release);
         let tag = tag_of(block);
         let mut place = tag as usize & self.mask;
@@ -330,12 +324,12 @@ impl Slab {
         self.entry(place).store(entry, Ordering::Release);
     }
 
-    /// A. Takes the frame of `block` away from it. It may still be pinned.
+    /// A. Takes the frame away from `block`. The frame may still be pinned.
     pub(crate) fn evict(&self, block: Block) -> Option<Frame> {
         let mut gap = self.place_of(block)?;
         let frame = self.entry(gap).load(Ordering::Relaxed) as u32 - 1;
         self.header(frame).state.fetch_and(!(VALID | UNREAD), Ordering::SeqCst);
-        // Entries behind the gap that it keeps from their home move up.
+        // Entries after the gap move up if the gap lies between them and their home.
         let mut place = gap;
         loop {
             place = (place + 1) & self.mask;
@@ -379,7 +373,7 @@ impl Slab {
     #[inline]
     fn entry(&self, place: usize) -> &AtomicU64 {
         debug_assert!(place <= self.mask);
-        // SAFETY: within the mapping, whose beginning is the table; aligned, and used as atomics only. It begins as
+        // SAFETY: within the table at the beginning of the mapping; aligned, and accessed only as atomics. The mapping begins as
         // zeros, which are empty entries.
         unsafe { &*self.base.as_ptr().cast::<AtomicU64>().add(place) }
     }
@@ -387,15 +381,14 @@ impl Slab {
     #[inline]
     fn header(&self, frame: Frame) -> &Header {
         assert!(frame < self.frames);
-        // SAFETY: within the mapping; `headers_at` is a multiple of 64; all fields are atomics, and begin as zeros.
+        // SAFETY: within the mapping; `headers_at` is a multiple of 64; all fields are atomics and begin as zeros.
         unsafe { &*self.base.as_ptr().add(self.headers_at).cast::<Header>().add(frame as usize) }
     }
 }
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this slab's, and nothing that borrows it is left. If it cannot be unmapped
-        // nothing else can be done.
+        // SAFETY: the mapping is this slab's, and no borrow of it is left. An error cannot be handled here.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
     }
 }

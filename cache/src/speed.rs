@@ -1,30 +1,30 @@
-//! How much a device is to be given to keep it busy, found from what its requests take.
+//! How many bytes in flight keep a device busy, estimated from the times of its requests.
 //!
-//! A request that is begun while q bytes are under way, its own included, and takes t, is of a device that works at
-//! q / t (Little's law). What keeps that busy is this rate times the time that a request takes without a queue: the least of late
-//! for requests of about its size. If t is not longer than that, there was no queue, and the device needs q at least. So each
-//! request says q × least / t, and the most of late is what is needed.
+//! If a request begins with q bytes in flight, its own included, and takes time t, the device works at a rate of q / t (Little's
+//! law). The device is busy with this rate times its latency. Latency is the least recent time of requests of about
+//! the same size, so without a queue. If t is no longer than the latency, there was no queue, and the device needs at least q. So each
+//! request gives an estimate of q × latency / t, and the greatest recent one counts.
 //!
-//! Whether it is *known*: only once a queue was seen. Until then more might be faster, however much there was.
+//! The result is *known* only after a queue was seen. Until then, more bytes in flight might be faster.
 
 use foretell_policy::Nanos;
 
-/// Sizes are told apart by powers of two of bytes.
+/// Classes of request sizes: powers of two of bytes.
 const SIZES: usize = 40;
 
-/// Of a time that is so many times the least, a part was a queue.
+/// A request that takes this many times the least time has waited in a queue.
 const QUEUED: f64 = 2.0;
 
-/// What was least, or most, is forgotten by so much a request: by half in 7,000.
+/// Factor by which least and greatest values decay with each request: by half in 7,000 requests.
 const FORGET: f64 = 1.0001;
 
-/// Twice what keeps a device busy is given to it: a program takes its time between two reads.
+/// A window is this many times what keeps a device busy, since a program pauses between reads.
 const SPARE: f64 = 2.0;
 
 /// See the [module](self).
 #[derive(Clone, Debug)]
 pub(crate) struct Speed {
-    /// Of requests by size, ns; 0 where there was none.
+    /// Least time by class of size, ns; 0 without a request.
     least_ns: [f64; SIZES],
     enough_bytes: f64,
     is_known: bool,
@@ -39,22 +39,22 @@ impl Default for Speed {
 }
 
 impl Speed {
-    /// A request is begun. Returns what is under way with it, which it is to tell when it [ends](Speed::ended).
+    /// Notes that a request begins. Returns the bytes in flight, its own included, which [`took`](Speed::took) needs.
     pub(crate) fn began(&mut self, bytes: u64) -> u64 {
         self.under_way_bytes += bytes;
         self.under_way_bytes
     }
 
-    /// A request of `bytes` has ended, that began with so many under way.
+    /// Notes that a request of `bytes` has ended.
     pub(crate) fn ended(&mut self, bytes: u64) {
         self.under_way_bytes -= bytes;
     }
 
-    /// It took so long, all of it by this device, and brought what it was to bring.
+    /// Notes the time of a request that was successful and served by this device alone.
     pub(crate) fn took(&mut self, bytes: u64, under_way_bytes: u64, took: Nanos) {
         let took_ns = took.0 as f64;
         if took_ns == 0.0 || bytes == 0 {
-            return; // By a clock that stood still.
+            return; // The clock stood still.
         }
         let least_ns = &mut self.least_ns[(bytes.ilog2() as usize).min(SIZES - 1)];
         *least_ns = match *least_ns {
@@ -66,8 +66,7 @@ impl Speed {
         self.enough_bytes = (self.enough_bytes / FORGET).max(enough_bytes);
     }
 
-    /// Bytes to be asked for ahead of a program that reads on, so that the device is busy; `None` if it is not known how
-    /// many would be too many.
+    /// Bytes to prefetch ahead of a sequential reader to keep the device busy; `None` if that is not known yet.
     pub(crate) fn window_bytes(&self) -> Option<u64> {
         self.is_known.then_some((self.enough_bytes * SPARE) as u64)
     }

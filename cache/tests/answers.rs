@@ -1,4 +1,4 @@
-//! Answers that a real server seldom gives: what is made of them, and how often it is asked.
+//! Rare answers of servers: how the back end treats them, and how many requests it sends.
 #![cfg(feature = "object")]
 
 mod server;
@@ -47,7 +47,7 @@ fn all(backend: &dyn Backend, path: &str) -> Result<Vec<Entry>, BackendError> {
     }
 }
 
-/// An object of five bytes with this ETag, which is told by listings as `listed`.
+/// An object of five bytes with this ETag; listings tell the ETag `listed`.
 fn tagged(tag: Option<&'static str>, listed: Option<&'static str>) -> Server {
     Server::start(move |asked, stream| {
         if asked.is_list() {
@@ -61,7 +61,7 @@ fn tagged(tag: Option<&'static str>, listed: Option<&'static str>) -> Server {
             fields.push(("content-length", "5"));
             return say(stream, "200 OK", &fields, b"");
         }
-        // A condition with a weak tag never holds, one without quotes is none.
+        // A condition with a weak tag never holds, and one without quotes is invalid.
         if asked
             .field("if-match")
             .is_some_and(|wanted| wanted.starts_with("W/") || Some(wanted) != tag)
@@ -114,7 +114,7 @@ fn a_listing_that_knows_no_tags_tells_of_objects_that_can_be_read() {
     assert_eq!(&bytes, b"hello");
 }
 
-/// What comes of a read of an object that was opened with the tag `W/"a"`, and has these when it is read.
+/// The result of a read of an object that had the tag `W/"a"` when it was opened and has these when it is read.
 fn read_of_weak(
     tag: &'static str,
     date: &'static str,
@@ -151,7 +151,7 @@ fn a_weak_tag_is_a_version_with_size_and_time() {
     }
 }
 
-/// How often it is asked by an open that fails, and what is said.
+/// Number of requests of an open that fails, and its error.
 fn asked(status: &'static str) -> (usize, BackendError) {
     let server = Server::start(move |_, stream| say(stream, status, &[], b""));
     let error = server.backend(Duration::from_millis(400)).open("file").unwrap_err();
@@ -182,7 +182,7 @@ fn only_what_may_pass_is_asked_again() {
     ] {
         assert!(asked(status).0 > 1, "{status}: {:?}", asked(status).1);
     }
-    // Nothing, or not what was said that there is.
+    // An empty answer, or fewer bytes than announced.
     for status in ["", "200 OK\r\ncontent-len"] {
         let server = Server::start(move |_, stream| {
             let _ = stream.write_all(
@@ -294,7 +294,7 @@ fn of_a_file_and_a_folder_by_one_name_the_folder_is_listed() {
 
 #[test]
 fn a_store_that_does_not_go_on_behind_a_key_is_told() {
-    // It begins anew, with a page that can be told and with one that cannot.
+    // A store that begins anew, with a page that can be listed and with one that cannot.
     for behind in ["a", "b\n"] {
         let server = Server::start(move |asked, stream| match asked.is_list() {
             true if asked.line.contains("start-after") => page(stream, &[(behind, None)], &[]),

@@ -33,7 +33,7 @@ fn cache(budget_bytes: u64, block_bytes: usize) -> Cache {
     Cache::new(CacheOptions { budget_bytes, block_bytes }).unwrap()
 }
 
-/// Reads at random, some of them hinted, some hints wrong or cancelled; every byte is compared.
+/// Random reads, some of them hinted, with some hints wrong or cancelled. Every byte is compared.
 fn read_at_random(session: &Session, files: &[(&str, Vec<u8>)], seed: u64, reads: usize) {
     let mut random = Random(seed);
     let mut buffer = vec![0; 300_000];
@@ -66,7 +66,7 @@ fn read_at_random(session: &Session, files: &[(&str, Vec<u8>)], seed: u64, reads
         }
         for (which, segment) in plan {
             if random.below(16) == 0 {
-                continue; // It is not read after all.
+                continue; // Hinted and not read.
             }
             let whole = &files[which].1;
             let from = (segment.offset_bytes as usize).min(whole.len());
@@ -87,7 +87,7 @@ fn read_at_random(session: &Session, files: &[(&str, Vec<u8>)], seed: u64, reads
 /// Budgets from one block up; a session for each pair of threads.
 fn check(backend: impl Fn() -> Arc<dyn Backend>, reads: usize) {
     let files = files();
-    // Where everything fits, all of it may come ahead.
+    // If everything fits, all of it may be prefetched.
     let (mut demanded_blocks, mut prefetched_blocks) = (0, 0);
     for (budget_bytes, block_bytes) in
         [(4096, 4096), (64 << 10, 8192), (1 << 20, 8192), (64 << 20, 65_536)]
@@ -97,7 +97,7 @@ fn check(backend: impl Fn() -> Arc<dyn Backend>, reads: usize) {
         std::thread::scope(|scope| {
             for session in 0..2 {
                 let session_of_two = store.session();
-                // Where nearly all is in flight, many at once are the hard case.
+                // The hard case is many reads at once, with nearly all buffers in flight.
                 for thread in 0..if budget_bytes <= 64 << 10 { 8 } else { 2 } {
                     let (files, session_of_two) = (&files, session_of_two.clone());
                     let seed = budget_bytes + session * 8 + thread;
@@ -133,7 +133,7 @@ fn over_a_second_tier_of_blocks_that_come_and_go() {
         keep: true,
     })
     .unwrap();
-    // Blocks of other sizes among them, which are of little use and do no harm.
+    // Also block sizes that are of little use; they must do no harm.
     check(
         || {
             let memory = MemoryBackend::new();
@@ -159,7 +159,7 @@ fn over_a_folder() {
     if let Some(why) = backend.without_ring() {
         return eprintln!("skipped: io_uring ({why})");
     }
-    // Past the page cache, if that can be done.
+    // With direct I/O, if possible.
     for (path, _) in files() {
         let file = std::fs::File::open(folder.path().join(path)).unwrap();
         file.sync_all().unwrap();
@@ -184,7 +184,7 @@ fn over_an_object_store() {
     );
 }
 
-/// Counts requests, and what they ask for.
+/// Counts requests and the bytes that they ask for.
 #[derive(Default)]
 struct Counting {
     requests: AtomicU64,
@@ -262,7 +262,7 @@ fn who_reads_in_order_need_not_wait_for_each_block() {
     let stats = cache.stats();
     assert!(stats.demanded_blocks <= 64, "{stats:?}");
     assert_eq!((stats.wasted_blocks, stats.fetched_bytes), (0, 200 << 20), "{stats:?}");
-    // Who does not is not taken to.
+    // A handle that does not read in order is not expected to go on.
     let other = session.open("other").unwrap();
     let before = cache.stats().requests_ahead;
     let mut random = Random(1);
@@ -286,7 +286,7 @@ fn a_file_that_is_opened_again_has_its_blocks_still() {
     assert_eq!(counting.bytes.load(Ordering::Relaxed), 1 << 19);
 }
 
-/// Blocks fetched for fifty streams, each of which discloses 500 other ones and reads none.
+/// Blocks fetched for fifty streams, each of which discloses 500 blocks of its own and reads none.
 fn fetched_for_nothing(session_of_each: bool) -> u64 {
     let cache = cache(16 << 20, 8192);
     let store = cache.attach(Arc::new(CountingBackend(Arc::default(), 1 << 30)));
@@ -357,7 +357,7 @@ fn a_file_open_outlives_its_store() {
 #[test]
 fn who_gives_up_leaves_memory_that_is_kept_until_the_read_ends() {
     struct Memory(std::cell::UnsafeCell<Vec<u8>>);
-    // SAFETY: only the cache touches it while it is lent, and this test when nothing else has it.
+    // SAFETY: only the cache uses it while it is lent, and this test afterwards.
     unsafe impl Send for Memory {}
     // SAFETY: as above.
     unsafe impl Sync for Memory {}
@@ -367,7 +367,7 @@ fn who_gives_up_leaves_memory_that_is_kept_until_the_read_ends() {
         cache(1 << 20, 8192).attach(Arc::clone(&backend) as _).session().open("file").unwrap();
     let memory = Arc::new(Memory(vec![0; 50_000].into()));
     let lend = || {
-        // SAFETY: nobody else has it as long as it is kept, by itself.
+        // SAFETY: nothing else uses it while it is kept.
         unsafe { Lent::new((*memory.0.get()).as_mut_ptr(), 50_000, Arc::clone(&memory) as _) }
     };
     assert_eq!(file.read_lent(lend(), 100, &mut || true).unwrap(), None);
@@ -375,11 +375,11 @@ fn who_gives_up_leaves_memory_that_is_kept_until_the_read_ends() {
     backend.go_on();
     assert_eq!(Arc::strong_count(&memory), 1);
     assert_eq!(file.read_lent(lend(), 100, &mut || false).unwrap(), Some(50_000));
-    // SAFETY: nobody else has it.
+    // SAFETY: nothing else uses it.
     assert!(unsafe { (*memory.0.get()).iter().all(|&byte| byte == 9) });
 }
 
-/// One reader, without threads that wait: many reads under way at once, each byte compared.
+/// One reader without blocking threads: many reads in flight at once, every byte compared.
 #[test]
 fn who_is_called_gets_what_who_waits_does() {
     let files = files();
@@ -409,7 +409,7 @@ fn who_is_called_gets_what_who_waits_does() {
             done += 1;
         }
         assert_eq!(done, 2000);
-        // A file with all in memory, and one with nothing.
+        // A file that is all in memory, and one of which nothing is.
         let small = session.open("b").unwrap();
         let mut buffer = vec![0; 70_000];
         small.read_at(&mut buffer, 0).unwrap();
@@ -432,12 +432,12 @@ fn who_is_called_is_told_of_errors_once_and_last() {
     assert!(receiver.recv().is_err(), "it is called once");
 }
 
-/// One file, whose reads wait for [`Held::go_on`].
+/// A file whose reads wait for [`Held::go_on`].
 #[derive(Clone, Default)]
 struct Held(Arc<std::sync::Mutex<(bool, Vec<Request>)>>);
 
 impl Held {
-    /// All that wait end without an answer.
+    /// Ends all waiting reads without an answer.
     fn fail(&self) {
         let waiting = std::mem::take(&mut self.0.lock().unwrap().1);
         drop(waiting);

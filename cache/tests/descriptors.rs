@@ -1,4 +1,4 @@
-//! More files than there are descriptors. A process of its own: it has fewer than others.
+//! More open files than descriptors. A process of its own, since it lowers its limit of descriptors.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ fn more_files_are_hinted_and_open_than_there_are_descriptors() {
         }
         assert!(cache.stats().prefetched_blocks > 0, "{:?}", cache.stats());
 
-        // The first has been closed, and nothing of it is in memory.
+        // The first file has been closed, and nothing of it is in memory.
         let place = folder.path().join(name(0));
         std::fs::rename(&place, folder.path().join("other")).unwrap();
         let gone = files[0].read_at(&mut buffer, 0).unwrap_err();

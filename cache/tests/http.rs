@@ -1,4 +1,4 @@
-//! A web server's folder, by a list of what it has.
+//! A web server's folder whose names come from a list.
 #![cfg(feature = "object")]
 
 mod server;
@@ -91,7 +91,7 @@ fn what_the_list_says_is_not_asked_for() {
     assert_eq!(read(backend, "a/b").unwrap(), b"other");
 }
 
-/// The folder of a server that answers so.
+/// The folder of a server that gives these answers.
 fn folder(
     answer: impl Fn(&Files, &Asked, &mut TcpStream) + Send + Sync + 'static,
 ) -> (Server, ObjectBackend) {

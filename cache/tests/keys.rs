@@ -1,4 +1,4 @@
-//! Keys that a bucket may have and a file system may not: what is listed, and what is found, of buckets of any keys.
+//! Keys that a bucket may have and a file system may not: listings and lookups in buckets with any keys.
 #![cfg(feature = "object")]
 
 mod server;
@@ -11,7 +11,7 @@ use foretell_cache::backend::object::ObjectBackend;
 use foretell_cache::backend::{Backend, BackendError, Entry, Found, LeftOut, Listing};
 use server::{Asked, Server, decoded, say};
 
-/// What a client has asked for, without what was done to it for the way.
+/// The value of a parameter of the request's query, percent-decoded.
 fn value(asked: &Asked, name: &str) -> Option<String> {
     let query = asked.line.split(' ').nth(1)?.split_once('?')?.1;
     let pair = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
@@ -70,7 +70,7 @@ fn list(keys: &BTreeSet<String>, asked: &Asked, page_max: usize, stream: &mut Tc
     say(stream, "200 OK", &[], (xml + "</ListBucketResult>").as_bytes());
 }
 
-/// A bucket that has these keys, and tells at most so many at a time.
+/// A bucket with these keys, which lists at most this many at a time.
 fn bucket(keys: BTreeSet<String>, page_max: usize) -> Server {
     Server::start(move |asked, stream| {
         if asked.is_list() {
@@ -104,8 +104,7 @@ fn is_name(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(|letter: char| letter.is_ascii_control())
 }
 
-/// What the folder whose keys begin with `prefix` has: names, and whether they are folders; and how many things are
-/// without a name.
+/// The folder whose keys begin with `prefix`: its names, whether each is a folder, and the number of keys that cannot be named.
 fn wanted(keys: &BTreeSet<String>, prefix: &str) -> (BTreeMap<String, bool>, usize) {
     let mut names = BTreeMap::new();
     let mut left_out = BTreeSet::new();
@@ -120,7 +119,7 @@ fn wanted(keys: &BTreeSet<String>, prefix: &str) -> (BTreeMap<String, bool>, usi
     (names, left_out.len())
 }
 
-/// Compares a folder, and what is below it.
+/// Compares a folder and all folders below it.
 fn check(backend: &dyn Backend, keys: &BTreeSet<String>, path: &str) {
     let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
     let (names, count) = wanted(keys, &prefix);
@@ -143,7 +142,7 @@ fn check(backend: &dyn Backend, keys: &BTreeSet<String>, path: &str) {
     }
 }
 
-/// Compares the keys below a folder, as they are.
+/// Compares the plain keys below a folder.
 fn check_keys(backend: &ObjectBackend, keys: &BTreeSet<String>, path: &str) {
     let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
     let is_path = |key: &str| key.split('/').all(is_name);
@@ -167,7 +166,7 @@ fn check_keys(backend: &ObjectBackend, keys: &BTreeSet<String>, path: &str) {
 
     if !path.is_empty() || !rootless {
         let (entries, left_out) = entries_of(backend.list_keys(path, true).unwrap()).unwrap();
-        // An object that stands for a folder is told as if it had the folder's name.
+        // An object that stands for a folder is listed under the folder's name.
         let named = below.iter().map(|key| key.strip_suffix('/').unwrap_or(key));
         let expected =
             named.filter(|key| is_path(key)).map(|key| (key.to_owned(), false)).collect();

@@ -1,5 +1,5 @@
-//! The cache over a real S3 server that is slow, busy, broken, gone: no byte is wrong, only reads that could not be
-//! served fail, and nothing has to be started anew.
+//! The cache over a real S3 server that is slow, busy, broken, or gone. No byte is wrong, only reads that cannot be served fail, and
+//! nothing has to be restarted.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -54,7 +54,7 @@ impl World {
         (cache, session)
     }
 
-    /// Replaces the object as a writer does who knows what he is doing.
+    /// Replaces the object atomically.
     fn replace(&self, bytes: &[u8]) {
         let beside = self.bucket.join("beside");
         std::fs::write(&beside, bytes).unwrap();
@@ -62,7 +62,7 @@ impl World {
     }
 }
 
-/// Reads in an order that is disclosed; returns how many reads failed.
+/// Reads in a disclosed order. Returns the number of failed reads.
 fn read_disclosed(session: &Session, whole: &[u8], reads: u64, seed: u64) -> usize {
     let file = session.open("object").unwrap();
     let segments: Vec<Segment> = (0..reads)
@@ -113,7 +113,7 @@ fn a_server_that_has_gone_is_an_error_and_one_that_comes_back_is_not() {
     for outage in [Outage::Refuse, Outage::Silent] {
         let file = session.open("object").unwrap();
         world.store.go_down(outage);
-        // What is in memory is served, or fails as a whole: it never lies.
+        // A read is served from memory or fails as a whole. It never returns wrong bytes.
         let mut buffer = vec![0; LENGTH];
         let error = file.read_at(&mut buffer, 0).unwrap_err();
         assert!(error.to_string().starts_with("cannot read object at "), "{error}");
@@ -133,7 +133,7 @@ fn an_object_that_is_replaced_while_it_is_read_is_one_or_the_other() {
     assert!(buffer == world.whole[..100_000]);
     let new = content(6, LENGTH);
     world.replace(&new);
-    // What was there of the old one may be served to who had opened it, the rest cannot be had.
+    // A handle on the old version may get its blocks from memory; the rest cannot be read.
     let error = before.read_at(&mut buffer, 4 << 20).unwrap_err();
     assert!(error.to_string().contains("changed"), "{error}");
     world.whole = new;
@@ -171,7 +171,7 @@ fn what_the_second_tier_has_is_served_when_the_server_has_gone() {
     world.store.come_up().unwrap();
     let stats = tier.stats();
     assert!(stats.hit_blocks > 0 && stats.corrupt_blocks == 0, "{stats:?}");
-    // Another object by this name is another one here, too.
+    // A new object of this name is a new file here.
     let new = content(6, LENGTH);
     world.replace(&new);
     world.whole = new;
@@ -206,7 +206,7 @@ fn what_a_server_says_is_told_in_one_line() {
     ] {
         assert!(error.contains(part) && !error.contains('\n'), "{error}");
     }
-    // The first names, which a mount asks for.
+    // The first names, as a mount asks for them.
     let list = |address: &str, settings: &[(&str, &str)]| {
         let settings: Vec<(&str, &str)> =
             [("aws_region", "us-east-1")].into_iter().chain(settings.iter().copied()).collect();

@@ -1,5 +1,5 @@
-//! The second tier on a real disk: what every back end must do, killed processes, damaged files, a disk that is full, two
-//! processes with one folder.
+//! The second tier on a real disk: the conformance suite, killed processes, damaged files, a full disk, two processes with one
+//! folder.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
@@ -21,12 +21,12 @@ fn options(folder: &Path, budget_bytes: u64, keep: bool) -> TierOptions {
     TierOptions { folder: folder.to_owned(), budget_bytes, block_bytes: BLOCK, keep }
 }
 
-/// A file whose bytes everybody knows.
+/// A file with known bytes.
 fn whole() -> Vec<u8> {
     content(9, 2_000_001)
 }
 
-/// A program with a quarter of the memory that it could do with. With next to none, blocks go past the cache in parts.
+/// A program with memory for a quarter of the data. With almost none, parts of blocks would bypass the cache.
 fn session(tier: &Arc<Tier>, whole: &[u8]) -> Session {
     let remote = MemoryBackend::new();
     remote.put("file", whole);
@@ -35,7 +35,7 @@ fn session(tier: &Arc<Tier>, whole: &[u8]) -> Session {
     cache.attach(Arc::new(tier.over("memory", Arc::new(remote)))).session()
 }
 
-/// Reads all of it, with all threads at once; every byte is compared.
+/// Reads all of it with all threads at once. Every byte is compared.
 fn read_all(tier: &Arc<Tier>, whole: &[u8]) {
     let session = session(tier, whole);
     let file = session.open("file").unwrap();
@@ -78,7 +78,7 @@ fn it_does_what_a_back_end_must_empty_and_filled() {
         let tier = Tier::open(&options).unwrap();
         for _ in 0..3 {
             let files = MemoryBackend::new();
-            // The same versions come again each time, with the same bytes.
+            // Each time the same versions have the same bytes.
             let remote = Arc::new(files.clone());
             check(&Tiered(files, Box::new(tier.over("memory", remote))));
             tier.settle();
@@ -105,7 +105,7 @@ fn blocks_are_kept_over_a_restart_and_only_if_they_are_to_be() {
     let second = of(true);
     assert_eq!((second.found_blocks, second.missed_blocks), (blocks, 0), "{second:?}");
     assert!(second.hit_blocks >= blocks, "{second:?}");
-    // With other bytes for the same name, none of what is there is served.
+    // Another file of the same name: nothing of the old one is served.
     let tier = open(true);
     let other = content(10, whole.len() + 1);
     read_all(&tier, &other);
@@ -117,14 +117,14 @@ fn blocks_are_kept_over_a_restart_and_only_if_they_are_to_be() {
     assert!(std::fs::metadata(path.join(DATA)).unwrap().len() <= 1 << 20);
     read_all(&less, &whole);
     drop(less);
-    // Blocks of another size are of no use.
+    // Blocks of another size cannot be used.
     let of_64k = TierOptions { block_bytes: 65_536, ..options(&path, 4 << 20, true) };
     assert_eq!(Tier::open(&of_64k).unwrap().stats().found_blocks, 0);
-    // Wiped: what was there is not used, and nothing is left.
+    // Wiped: old blocks are not used, and nothing is left.
     let third = of(false);
     assert_eq!(third.found_blocks, 0);
     assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
-    // Only the owner may look at what was perhaps secret.
+    // Only the owner may read the files: the data may be secret.
     let kept = open(true);
     use std::os::unix::fs::PermissionsExt;
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -173,7 +173,7 @@ fn damage_of_any_kind_costs_blocks_and_no_byte() {
     for seed in 0..12u64 {
         let tier = Tier::open(&options(folder.path(), 4 << 20, true)).unwrap();
         read_all(&tier, &whole);
-        // Half of the time it happens while the files are open.
+        // Every other time the damage happens while the files are open.
         let tier = Some(tier).filter(|_| seed % 2 == 0);
         for name in [DATA, INDEX] {
             let path = folder.path().join(name);
@@ -211,21 +211,21 @@ fn damage_of_any_kind_costs_blocks_and_no_byte() {
     assert!(corrupt > 0);
 }
 
-/// Set in a process that a test has started to kill it.
+/// Set in the process that a test starts and kills.
 const VICTIM: &str = "FORETELL_TEST_TIER_VICTIM";
 
-/// Reads and writes until it is killed. Not a test of its own: it is run by the one below.
+/// Reads and writes until it is killed. Not a test of its own: the one below runs it.
 #[test]
 #[allow(clippy::print_stdout)]
 fn victim() {
     let Some(folder) = std::env::var_os(VICTIM) else { return };
     let whole = whole();
     for turn in 0.. {
-        // Less than there is to keep, so that slots change hands all the time.
+        // Smaller than the data, so that blocks are replaced all the time.
         let tier = Tier::open(&options(Path::new(&folder), 1 << 20, true)).unwrap();
         read_all(&tier, &whole);
-        read_all(&tier, &content(turn, 3_000_000 + turn as usize)); // Each a version of its own.
-        println!("turn"); // It has begun, whoever waits for that.
+        read_all(&tier, &content(turn, 3_000_000 + turn as usize)); // Each turn has a version of its own.
+        println!("turn"); // Tells the test that a turn is done.
     }
 }
 
@@ -250,7 +250,7 @@ fn whoever_is_killed_while_writing_leaves_nothing_that_is_wrong() {
         victim.kill().unwrap();
         victim.wait().unwrap();
         drop(turns);
-        // Its locks have gone with it.
+        // The locks are gone with the process.
         let tier = Tier::open(&options(folder.path(), 1 << 20, true)).unwrap();
         found += tier.stats().found_blocks;
         read_all(&tier, &whole);
@@ -268,7 +268,7 @@ fn what_is_not_kept_goes_with_who_is_killed() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it has no name");
 }
 
-/// A file system of its own, of 1 MiB; none where it cannot be mounted.
+/// A new file system of 1 MiB; `None` if it cannot be mounted.
 struct Small(tempfile::TempDir);
 
 impl Small {
@@ -308,7 +308,7 @@ fn a_disk_that_is_full_serves_what_it_has_and_fills_up_when_there_is_room() {
     read_all(&tier, &whole);
     assert!(tier.stats().hit_blocks > 0);
     std::fs::remove_file(&ballast).unwrap();
-    // The pause goes by, whoever is how fast.
+    // Waits for the end of the pause, however fast the machine is.
     let mut stats = TierStats::default();
     for _ in 0..600 {
         read_all(&tier, &whole);

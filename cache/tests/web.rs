@@ -1,4 +1,4 @@
-//! Web servers as they are: what they say of sizes, ranges and encodings, and what they are asked.
+//! Real web servers' behaviour: sizes, ranges and encodings in their answers, and the requests that they get.
 #![cfg(feature = "object")]
 
 mod server;
@@ -30,7 +30,7 @@ fn read(backend: &Arc<ObjectBackend>, name: &str) -> Result<Vec<u8>, BackendErro
     Ok(bytes)
 }
 
-/// Sends the part of `whole` that is asked for, whose size is told as `total`.
+/// Sends the requested part of `whole`, and tells `total` as the size of the whole.
 fn part(asked: &Asked, stream: &mut TcpStream, whole: &[u8], total: &str, more: &[(&str, &str)]) {
     let (from, to) = asked.range();
     if from >= whole.len() {
@@ -50,7 +50,7 @@ fn head(stream: &mut TcpStream, length: &str, more: &[(&str, &str)]) {
     say(stream, "200 OK", &fields, b"");
 }
 
-/// The folder of a server that answers so.
+/// The folder of a server that gives these answers.
 fn folder(
     answer: impl Fn(&Asked, &mut TcpStream) + Send + Sync + 'static,
 ) -> (Server, Arc<ObjectBackend>) {
@@ -120,7 +120,7 @@ fn a_size_in_a_list_that_is_not_the_servers_is_corrected() {
 #[test]
 fn nothing_is_asked_for_compressed_and_what_is_sent_so_is_no_data() {
     let (server, backend) = folder(|asked, stream| {
-        // As servers do that compress for whoever does not refuse.
+        // As servers that compress unless the client refuses.
         let encoding = asked.field("accept-encoding");
         match encoding == Some("identity") {
             true => part(asked, stream, &content(), "81", &[]),
@@ -144,7 +144,7 @@ fn nothing_is_asked_for_compressed_and_what_is_sent_so_is_no_data() {
             assert!(server.times() <= 2, "it is not asked again");
         }
     }
-    // A compressed file is one, whatever the server calls it.
+    // A compressed file is read as it is, whatever encoding the server tells.
     let (_server, backend) = folder(|asked, stream| {
         part(asked, stream, &content(), "81", &[("content-encoding", "x-gzip")]);
     });
@@ -181,7 +181,7 @@ fn a_range_of_a_file_whose_size_is_not_told_is_one_of_the_size_that_it_had() {
     assert_eq!(backend.probe("f"), Ok(()));
     let server = Server::start(star);
     assert_eq!(read(&Arc::new(server.backend(PATIENCE)), "f"), Ok(content()), "S3");
-    // There is a byte at least: it is no empty file, and no file whose size is known.
+    // One byte was sent, so the file is not empty, and its size is not known.
     for (status, length) in [("200 OK", "0"), ("403 Forbidden", "0"), ("200 OK", "")] {
         let (_server, backend) = folder(move |asked, stream| match (asked.is_head(), length) {
             (true, "") => {
@@ -226,7 +226,7 @@ fn a_file_that_has_another_size_than_when_it_was_opened_has_changed() {
 
 #[test]
 fn a_query_and_percent_signs_go_out_as_they_were_written() {
-    // Other bytes without the query.
+    // Without the query the server sends other bytes.
     let server = Server::start(|asked, stream| {
         let target = asked.line.split(' ').nth(1).unwrap();
         part(asked, stream, target.as_bytes(), &target.len().to_string(), &[]);
@@ -287,7 +287,7 @@ fn a_busy_server_is_asked_again_unless_it_asks_for_too_long() {
             false => part(asked, stream, &content(), "81", &[]),
         });
     assert_eq!(read(&backend, "f"), Ok(content()));
-    // Longer than anybody waits: it is told at once.
+    // The server asks for a longer wait than the deadline: the read fails at once.
     let server = Server::start(|_, stream| {
         say(stream, "503 Slow Down", &[("retry-after", "3600")], b"");
     });
@@ -424,7 +424,7 @@ fn a_condition_that_never_holds_is_left_out() {
     });
     assert_eq!(read(&backend, "f"), Ok(content()));
     assert_eq!(server.times(), 3);
-    // And one that does not hold is a change.
+    // A condition that rightly fails is a change.
     let (_server, backend) = folder(|asked, stream| match asked.field("if-match") {
         Some(_) => say(stream, "412 Precondition Failed", &[], b""),
         None if asked.range() == (0, 1) => part(asked, stream, &content(), "81", &[]),
@@ -458,7 +458,7 @@ fn a_time_in_no_known_form_still_tells_a_change() {
 
 #[test]
 fn each_request_follows_a_redirect_anew_and_who_asks_is_not_told_elsewhere() {
-    // mem9-ai/drive9#138, aws/aws-sdk-js#1908: a signed address is good for a while, and refuses other credentials.
+    // mem9-ai/drive9#138, aws/aws-sdk-js#1908: a signed address expires, and refuses other credentials.
     let last = AtomicUsize::new(0);
     let signed = Server::start(move |asked, stream| {
         let is_plain = asked.field("authorization").is_none() && asked.field("range").is_some();
@@ -523,7 +523,7 @@ fn answers_may_come_in_chunks_and_without_a_length() {
     });
     assert_eq!(read(&backend, "f"), Ok(content()));
     assert_eq!(backend.read_all("list", 100).unwrap(), b"f\t81\n");
-    // What HEAD does not tell of an object is no size.
+    // A HEAD without a length gives no size.
     let server = Server::start(move |_, stream| {
         let date = "last-modified: Tue, 14 Nov 2023 22:13:20 GMT\r\n";
         chunked(stream, "200 OK", date, b"");

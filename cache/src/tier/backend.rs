@@ -1,7 +1,7 @@
-//! A back end with a tier in front of it: what of a request is near, what is far, and when it has ended.
+//! A back end with a tier in front of it: divides each request into near and far shares.
 //!
-//! A request is divided into *shares*, near and far by turns. Each has its part of the request's memory until it ends, and
-//! the last one ends the request. A share that turns out not to be near (B) is fetched from afar before it ends.
+//! Near and far *shares* alternate. Each owns its part of the request's memory until it ends, and the last one ends the request. Blocks
+//! of a near share that turn out to be wrong (B) are fetched from the remote store before the share ends.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -83,7 +83,7 @@ impl Backend for TieredBackend {
     }
 }
 
-/// Bytes of a request, from byte `at` on, that come from one side; near if there are blocks.
+/// Adjacent bytes of a request, from byte `at` on, that come from the same side. It is near if there are blocks.
 struct Range {
     at: usize,
     length: usize,
@@ -130,7 +130,7 @@ impl Object for TieredObject {
     fn start(self: Arc<Self>, request: Request) {
         let (start, length) = (request.offset_bytes(), request.length());
         let ranges = self.divide(start, length);
-        // SAFETY: the memory is the request's until it ends, which it does after its shares; those are disjoint.
+        // SAFETY: the memory is the request's until it ends, which it does after its shares. The shares are disjoint.
         let all = unsafe { Pieces::new(request.parts()) };
         let joint = Arc::new(Joint::new(request, ranges.len()));
         for Range { at, length, near } in ranges {

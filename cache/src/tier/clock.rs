@@ -1,62 +1,62 @@
-//! Which slot a block is given, and whose block makes room for it.
+//! Replacement in the tier: which slot a new block gets, and which block it evicts.
 //!
-//! Generalised CLOCK (Smith, ACM TODS 1978): a hand goes round the slots; a block that is used counts up to
-//! [`USES_MAX`], the hand takes one away when it comes by, and a block with none left is the victim. With one
-//! difference: the hand makes *one* step for each block that is offered, not as many as it takes to find a victim, and if
-//! what it points at has uses left, the new block does not come in. A new block begins with [`USES_FIRST`].
+//! The algorithm is generalised CLOCK (Smith, ACM TODS 1978) with one difference. Each use of a block adds to its count, up to
+//! [`USES_MAX`]. A hand goes round the slots, takes one from the count that it passes, and evicts a block whose count is zero. The
+//! difference: the hand makes *one* step for each block that is offered. If the block there has uses left, the new block is
+//! declined. A new block begins with [`USES_FIRST`].
 //!
-//! Why: what is read over and over and does not fit (a data set, once each epoch, shuffled or not) is the tier's main
-//! business, and LRU, FIFO and the ordinary CLOCK let go of nearly everything before it is read again. Of data twice
-//! the tier's size they find 15 to 19 % there, and this half, which is the most that can be; of data four times its size
-//! 3 % and 12 %. That a part of a loop should be kept is the thought of BIP (Qureshi et al., ISCA 2007), which lets one in 32 in
-//! at random; this finds by itself when what is held is of no use any more, and has exchanged it after some four to eight rounds.
+//! **Why.** The tier's main load is a loop over data that does not fit: a data set, read once each epoch, shuffled or not. LRU, FIFO
+//! and ordinary CLOCK evict nearly everything before it is read again. Of data twice the tier's size they have hit ratios of 15 to
+//! 19 %; this has 50 %, the highest possible. Of data four times its size they have 3 %, this 12 %. BIP (Qureshi et al., ISCA 2007)
+//! also keeps a part of a loop: it admits one block in 32 at random. This algorithm notices by itself when its blocks are not
+//! used any more, and has replaced them after four to eight rounds.
 //!
-//! Cost: a byte a slot; O(1), but for slots that are being written, which the hand passes over.
+//! Cost: a byte a slot, and O(1) for each block, except that the hand skips slots that are being written.
 
 /// The number of a slot.
 pub(crate) type Slot = u32;
 
-/// Uses that are counted.
+/// Uses of a block that are counted, at most.
 const USES_MAX: u8 = 3;
-/// Those of a new block. With one, of data twice the tier's size 40 % are found instead of half; with three it takes
-/// longer until what is of no use has gone.
+/// Uses that a new block begins with. With 1, the hit ratio on data twice the tier's size is 40 % instead of 50 %; with 3, blocks
+/// that are not used any more stay longer.
 const USES_FIRST: u8 = 2;
 /// The slot is free, or being written.
 const NOT_THERE: u8 = u8::MAX;
 
-/// A slot that was given, empty or with somebody's block.
+/// A slot for a new block, and what it had before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// It takes room on the disk that no block has had.
+    /// Nothing yet: it needs more room on the disk.
     New(Slot),
-    /// It had a block once.
+    /// An earlier block: it has room on the disk.
     Free(Slot),
-    /// Its block makes room.
+    /// A block, which is evicted.
     Victim(Slot),
 }
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Clock {
-    /// Of the slots that were ever given.
+    /// Counts of the slots that were ever used.
     uses: Vec<u8>,
-    /// Most slots.
+    /// Slots, at most.
     slots: Slot,
     free: Vec<Slot>,
-    /// Free ones for which the disk had no room.
+    /// Free slots for which the disk had no room.
     unbacked: Vec<Slot>,
     hand: usize,
 }
 
 impl Clock {
-    /// Of `slots`, all of them free.
+    /// A clock of at most `slots` slots, all of them free.
     pub(crate) fn new(slots: Slot) -> Self {
         let (uses, free, unbacked) = (Vec::new(), Vec::new(), Vec::new());
         Clock { uses, slots, free, unbacked, hand: 0 }
     }
 
-    /// A slot for a block that is offered; with `may_grow` it may take more room on the disk. It is being written then,
-    /// until it is [there](Clock::is_there) or [free](Clock::is_free).
+    /// A slot for a block that is offered; `None` if it is declined. With `may_grow` the slot may need more room on the disk. The slot
+    /// counts as being written until it is [there](Clock::is_there) or [free](Clock::is_free).
     pub(crate) fn place(&mut self, may_grow: bool) -> Option<Place> {
         let place = if let Some(slot) = self.free.pop() {
             Place::Free(slot)
@@ -89,18 +89,18 @@ impl Clock {
         None
     }
 
-    /// A slot has a block now.
+    /// Notes that a slot has a block now.
     pub(crate) fn is_there(&mut self, slot: Slot) {
         self.uses[slot as usize] = USES_FIRST;
     }
 
-    /// A slot has none any more. Slots for which the disk has no room are given as new.
+    /// Notes that a slot has no block any more. If it is not backed by room on the disk, it will be given out as new.
     pub(crate) fn is_free(&mut self, slot: Slot, is_backed: bool) {
         self.uses[slot as usize] = NOT_THERE;
         if is_backed { self.free.push(slot) } else { self.unbacked.push(slot) }
     }
 
-    /// The block of a slot was used.
+    /// Counts a use of the block in a slot.
     pub(crate) fn is_used(&mut self, slot: Slot) {
         let uses = &mut self.uses[slot as usize];
         if *uses < USES_MAX {
@@ -108,7 +108,7 @@ impl Clock {
         }
     }
 
-    /// As it was found on disk, slot by slot.
+    /// Adds the next slot as it was found on disk.
     pub(crate) fn found(&mut self, is_there: bool) {
         self.uses.push(if is_there { USES_FIRST } else { NOT_THERE });
         if !is_there {
@@ -116,7 +116,7 @@ impl Clock {
         }
     }
 
-    /// There were no more: neighbours among the free ones are given one after the other.
+    /// Ends the slots found on disk. Free slots are given out in ascending order, so that neighbours are written together.
     pub(crate) fn are_found(&mut self) {
         self.free.reverse();
     }

@@ -1,11 +1,10 @@
 //! The two files, and the folder's lock.
 //!
-//! Data go past the page cache (`O_DIRECT`): what is read goes to memory of foretell's own, and a second copy in the kernel's
-//! would push out what other programs have there; what is written would pile up as dirty pages until the kernel makes
-//! whoever writes wait. Where a file system knows no direct I/O the page cache is used, and what was read or written is
-//! dropped from it (`POSIX_FADV_DONTNEED`) as far as it can be. The index is small, and goes through the page cache.
+//! Data bypass the page cache (`O_DIRECT`). A second copy of the data there would evict other programs' pages, and
+//! dirty pages would pile up until the kernel makes writers wait. On a file system without direct I/O the page cache is used, and
+//! pages are dropped after a read or write where possible (`POSIX_FADV_DONTNEED`). The index is small and goes through the page cache.
 //!
-//! What is read and written are whole *units* of [`UNIT`] bytes, at multiples of it, in memory and on disk.
+//! Reads and writes of data are whole *units* of [`UNIT`] bytes, at multiples of it, in memory and on disk.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -19,20 +18,20 @@ use rustix::io::Errno;
 
 use crate::buffer::UNIT;
 
-/// Where blocks are kept: the two files, or, in tests, something that fails.
+/// The storage of blocks: the two files, or a disk with faults in tests.
 ///
-/// Both sides' duties: ranges of data are of whole units; reads may be short at the end of what was ever written, and
-/// only there; a write that fails may have been done in part.
+/// The caller reads and writes data in whole units. A read may be short only at the end of the file. A write that
+/// fails may have been done in part.
 pub(crate) trait Disk: Send + Sync + 'static {
-    /// Reads data from `offset_bytes` on. Returns how many bytes.
+    /// Reads data from `offset_bytes` on. Returns the number of bytes.
     fn read_data(&self, into: &mut [IoSliceMut<'_>], offset_bytes: u64) -> io::Result<usize>;
-    /// Writes all of them.
+    /// Writes all of the data.
     fn write_data(&self, from: &[&[u8]], offset_bytes: u64) -> io::Result<()>;
-    /// Reads the index. Returns how many bytes.
+    /// Reads a part of the index. Returns the number of bytes.
     fn read_index(&self, into: &mut [u8], offset_bytes: u64) -> io::Result<usize>;
-    /// Writes all of them.
+    /// Writes a part of the index.
     fn write_index(&self, from: &[u8], offset_bytes: u64) -> io::Result<()>;
-    /// Cuts both files off, so long that they hold these bytes.
+    /// Cuts both files to these lengths, if they are longer.
     fn cut(&self, index_bytes: u64, data_bytes: u64) -> io::Result<()>;
 }
 
@@ -46,13 +45,13 @@ pub(crate) struct Files {
     data: File,
     index: File,
     is_direct: AtomicBool,
-    /// Locked as long as it is open.
+    /// Holds the folder's lock while it is open.
     _folder: OwnedFd,
 }
 
-/// Why there are no files.
+/// Why the files could not be opened.
 pub(crate) enum NoFiles {
-    /// Another process has them.
+    /// Another tier has locked the folder.
     InUse,
     Io(io::Error),
 }
@@ -64,8 +63,8 @@ impl<E: Into<io::Error>> From<E> for NoFiles {
 }
 
 impl Files {
-    /// Opens the files in `folder`, which is made if it is not there. If they are not to be `kept`, they are new, and
-    /// nobody else sees them: they go with who has them open, however that ends.
+    /// Opens the files in `folder`, and creates what is missing. Without `keep` the files are new and have no name, so they
+    /// disappear when the process ends, however that happens.
     pub(crate) fn open(folder: &Path, keep: bool) -> Result<Self, NoFiles> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -98,8 +97,8 @@ impl Files {
         Ok(Files { data, index, is_direct, _folder: locked })
     }
 
-    /// Does something with the data. If the system finds that it cannot be done past the page cache, it is done
-    /// through that from then on.
+    /// Runs an operation on the data. If direct I/O turns out to be impossible, this and all later operations use the page
+    /// cache.
     fn with_data<R>(&self, act: impl Fn(&File) -> io::Result<R>) -> io::Result<R> {
         loop {
             match act(&self.data) {
@@ -116,11 +115,11 @@ impl Files {
         }
     }
 
-    /// Drops a range from the page cache, if it went through that.
+    /// Drops a range from the page cache, unless I/O is direct.
     fn let_go(&self, offset_bytes: u64, length: u64) {
         if !self.is_direct.load(Ordering::Relaxed) {
             let length = std::num::NonZeroU64::new(length);
-            // Dirty pages stay. It is advice.
+            // An error does not matter: this is advice. Dirty pages stay.
             let _ = rustix::fs::fadvise(&self.data, offset_bytes, length, Advice::DontNeed);
         }
     }
@@ -141,7 +140,7 @@ impl Disk for Files {
         let total: usize = into.iter().map(|piece| piece.len()).sum();
         let mut into = into;
         let mut done = 0;
-        // The kernel may stop anywhere between two units.
+        // The kernel may stop between any two units.
         while done < total {
             let at = offset_bytes + done as u64;
             let some = {
@@ -153,7 +152,7 @@ impl Disk for Files {
             }
             done += some;
             if done < total && !some.is_multiple_of(UNIT) {
-                break; // The end.
+                break; // The end of the file.
             }
             IoSliceMut::advance_slices(&mut into, some);
         }

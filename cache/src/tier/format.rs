@@ -1,21 +1,22 @@
-//! What lies on disk, byte by byte.
+//! The format of the files on disk.
 //!
-//! Two files. `foretell-tier.data` is an array of *slots*, a block each. `foretell-tier.index` has a header and then, for each slot,
-//! an *entry* of 16 bytes: the block's key and its check.
+//! `foretell-tier.data` is an array of *slots* of one block each. `foretell-tier.index` has a header and then an *entry* of 16 bytes
+//! for each slot: the block's key and its check.
 //!
 //! ```text
 //! header  magic 8 | version u32 | unused u32 | block bytes u64 | seed u64 | check of these u64   (then up to 4096: zeros)
 //! entry   key u64 | check u64                          all little endian; a key of 0 is no block
 //! ```
 //!
-//! A [`FileKey`] is a hash of all that makes a version of a file: address of the store, path, version, size. A block's *key* is a
-//! hash of file key and index, 64 bits. Its *check* is one of its bytes, seeded by file key, index and length. So a block
-//! is served only if slot, entry and bytes belong together and to the version that was opened: an entry without its
-//! data, data without their entry, half of either, two blocks with one key, all fail the check and count as absent. Nothing
-//! has to reach the disk in any order therefore, and nothing is ever synced.
+//! A [`FileKey`] is a hash of what identifies a version of a file: address of the store, path, version, size. A block's *key* is a
+//! 64-bit hash of file key and index. Its *check* is a hash of its bytes, seeded by file key, index and length.
 //!
-//! The hash is XXH3. It is not meant to withstand who looks for collisions, so the seed is drawn for each index, and who can
-//! write to the folder is trusted.
+//! So a block is served only if slot, entry and bytes belong together and to the version that was opened. An entry without its data,
+//! data without its entry, a half of either, or two blocks with one key fail the check and count as absent. So writes
+//! need no order, and nothing is ever synced.
+//!
+//! The hash is XXH3, which does not resist an attacker who searches for collisions. So each index has a random seed, and users who
+//! can write to the folder are trusted.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -28,10 +29,10 @@ pub(crate) const ENTRY_BYTES: usize = 16;
 
 const MAGIC: [u8; 8] = *b"ftl-tier";
 const VERSION: u32 = 1;
-/// Bytes of the header that are checked.
+/// Bytes of the header that its check covers.
 const CHECKED: usize = 32;
 
-/// What an index begins with.
+/// The header of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) block_bytes: u64,
@@ -39,9 +40,9 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// One with a seed of its own.
+    /// A header with a random seed.
     pub(crate) fn new(block_bytes: u64) -> Self {
-        // The standard library draws its keys from the system.
+        // `RandomState` takes its keys from the system's random numbers.
         Header { block_bytes, seed: RandomState::new().hash_one(block_bytes) }
     }
 
@@ -57,7 +58,7 @@ impl Header {
         bytes
     }
 
-    /// `None` if it is none of this version, or damaged.
+    /// `None` if the header is of another version or damaged.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let checked = bytes.get(..CHECKED)?;
         let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
@@ -67,7 +68,7 @@ impl Header {
     }
 }
 
-/// Names a block; never 0.
+/// The key of a block; never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key(u64);
 
@@ -77,7 +78,7 @@ impl Key {
     }
 }
 
-/// What a slot has.
+/// The entry of a slot: the key and check of its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) key: Key,
@@ -102,7 +103,7 @@ impl Entry {
     }
 }
 
-/// A version of a file.
+/// Identifies a version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileKey([u8; 16]);
 

@@ -1,9 +1,9 @@
-//! Which block lies in which slot, in memory.
+//! The index in memory: which block is in which slot.
 //!
-//! A slot costs 17 bytes here, 5 to 11 more in the table, and 16 in the index on disk: about 0.3 % of a block of 8 KiB in
-//! memory, 0.2 % on disk. It grows with the slots that were used.
+//! A block is *there* (it can be read) or *coming* (it is being written, and its slot is reserved for it).
 //!
-//! A block is *there* (it can be read), or *coming* (it is being written, and its slot is nobody else's).
+//! Cost: 17 bytes for each slot that was used, 5 to 11 more in the table, and 16 in the index on disk. That is about 0.3 % of a block
+//! of 8 KiB in memory, and 0.2 % on disk.
 
 use std::collections::HashSet;
 
@@ -17,13 +17,13 @@ use super::format::{Entry, Key};
 #[derive(Debug)]
 pub(crate) struct Index {
     table: HashTable<Slot>,
-    /// Of the slots that were ever given; stale where there is no block.
+    /// Entries of the slots that were ever used; `None` for a slot without a block.
     entries: Vec<Option<Packed>>,
     clock: Clock,
     coming: HashSet<Key, Mix>,
 }
 
-/// An entry; the key is not 0, so that an option of it takes no more room.
+/// An entry. Since its key is not 0, an `Option` of it takes no more memory.
 #[derive(Clone, Copy, Debug)]
 struct Packed {
     key: std::num::NonZeroU64,
@@ -37,7 +37,7 @@ impl Packed {
     }
 }
 
-/// The keys are hashes.
+/// The hash for the table: keys are hashes already.
 fn hash_of(entries: &[Option<Packed>], slot: Slot) -> u64 {
     entries[slot as usize].map_or(0, |packed| packed.key.get())
 }
@@ -48,7 +48,7 @@ impl Index {
         Index { table, entries, clock: Clock::new(slots), coming }
     }
 
-    /// What was found on disk, slot by slot from the first on. If two slots have blocks of one key, one of them is taken.
+    /// Adds the entries found on disk, slot by slot. If two slots have the same key, the first one counts.
     pub(crate) fn load(&mut self, entries: impl Iterator<Item = Option<Entry>>) {
         for entry in entries {
             let slot = self.entries.len() as Slot;
@@ -72,12 +72,12 @@ impl Index {
         }
     }
 
-    /// All that was found has been [loaded](Index::load).
+    /// Ends [loading](Index::load).
     pub(crate) fn is_loaded(&mut self) {
         self.clock.are_found();
     }
 
-    /// Blocks that are there.
+    /// Number of blocks that are there.
     pub(crate) fn blocks(&self) -> usize {
         self.table.len()
     }
@@ -92,18 +92,19 @@ impl Index {
         self.slot_of(key).is_some() || self.coming.contains(&key)
     }
 
-    /// Where a block is, and the check of its bytes.
+    /// The slot of a block that is there, and the check of its bytes.
     pub(crate) fn find(&self, key: Key) -> Option<(Slot, u64)> {
         let slot = self.slot_of(key)?;
         Some((slot, self.entries[slot as usize]?.check))
     }
 
-    /// The block of a slot is going to be read.
+    /// Counts a use of the block in a slot.
     pub(crate) fn is_used(&mut self, slot: Slot) {
         self.clock.is_used(slot);
     }
 
-    /// A slot for a block that neither is there nor coming; it is coming then. Whoever was there is not any more.
+    /// Gives a slot to a block that is neither there nor coming; `None` if it is declined. The block is coming then, and the slot's
+    /// old block is forgotten.
     pub(crate) fn admit(&mut self, key: Key, may_grow: bool) -> Option<Place> {
         debug_assert!(!self.has(key));
         let place = self.clock.place(may_grow)?;
@@ -116,7 +117,7 @@ impl Index {
         Some(place)
     }
 
-    /// It has come.
+    /// Notes that a coming block is there.
     pub(crate) fn has_come(&mut self, slot: Slot, entry: Entry) {
         self.coming.remove(&entry.key);
         self.entries[slot as usize] = Packed::new(entry);
@@ -125,13 +126,13 @@ impl Index {
         self.table.insert_unique(entry.key.bits(), slot, |&slot| hash_of(entries, slot));
     }
 
-    /// It will not come; `is_backed` says whether the disk has room for it.
+    /// Notes that a coming block will not come. `is_backed` tells whether its slot has room on the disk.
     pub(crate) fn will_not_come(&mut self, slot: Slot, key: Key, is_backed: bool) {
         self.coming.remove(&key);
         self.clock.is_free(slot, is_backed);
     }
 
-    /// The block of a slot is of no use. Says whether it was still there.
+    /// Forgets the block of a slot, if it is still this one. Returns whether it was.
     pub(crate) fn forget(&mut self, slot: Slot, entry: Entry) -> bool {
         let is_there = self.find(entry.key) == Some((slot, entry.check));
         if is_there {

@@ -1,27 +1,26 @@
-//! Memory of requests that blocks are in on their way.
+//! Pieces of a request's memory.
 
 use crate::backend::Part;
 use crate::buffer::UNIT;
 
-/// Pieces of memory of a request, one after the other as the bytes in the file.
+/// Pieces of a request's memory, in the order of the bytes in the file.
 ///
-/// Whoever has them may read and write there as long as the share of the request that they were
-/// [made](Pieces::new) for has not ended.
+/// The owner may read and write them until the share that they were [made](Pieces::new) for has ended.
 #[derive(Debug)]
 pub(crate) struct Pieces(Vec<Part>);
 
 impl Pieces {
     /// # Safety
-    /// Until the share has ended, the parts are valid, initialised, and used by nobody but who has these pieces,
-    /// or a [second](Pieces::again) of them.
+    /// Until the share has ended, the parts are valid and initialised, and only the owner of these pieces, or of a
+    /// [second set](Pieces::again), uses them.
     pub(crate) unsafe fn new(parts: Vec<Part>) -> Self {
         Pieces(parts)
     }
 
-    /// The same once more.
+    /// A second set of the same pieces.
     ///
     /// # Safety
-    /// Only one of both is used at a time.
+    /// Only one of the two is used at a time.
     pub(crate) unsafe fn again(&self) -> Self {
         let parts = self.0.iter().map(|part| Part { start: part.start, length: part.length });
         Pieces(parts.collect())
@@ -31,7 +30,7 @@ impl Pieces {
         self.0
     }
 
-    /// The part of them from byte `from` on, `length` bytes.
+    /// `length` bytes of them, from byte `from` on.
     pub(crate) fn slice(&self, from: usize, length: usize) -> Vec<Part> {
         let (mut skip, mut left) = (from, length);
         let mut parts = Vec::new();
@@ -50,16 +49,16 @@ impl Pieces {
         parts
     }
 
-    /// `length` bytes from `from` on, if they lie together, and as direct I/O wants them.
+    /// `length` bytes from `from` on, if they are in one piece and aligned for direct I/O.
     pub(crate) fn units(&mut self, from: usize, length: usize) -> Option<&mut [u8]> {
         let parts = self.slice(from, length);
         let [Part { start, length }] = *parts.as_slice() else { return None };
         let fits = length.is_multiple_of(UNIT) && start.addr().is_multiple_of(UNIT);
-        // SAFETY: as `new` was promised; borrowed from here, so that there is no other.
+        // SAFETY: the promise made to `new`. The slice is borrowed from `self`, so there is no other.
         fits.then(|| unsafe { std::slice::from_raw_parts_mut(start, length) })
     }
 
-    /// Several such ranges, of which all are [`units`](Pieces::units), in the order in which they lie.
+    /// Several such ranges, in ascending order. All must be [`units`](Pieces::units).
     pub(crate) fn several(
         &mut self,
         ranges: impl Iterator<Item = (usize, usize)>,
@@ -70,24 +69,24 @@ impl Pieces {
             end = from + length;
             let units = self.units(from, length).expect("they lie together");
             let (start, length) = (units.as_mut_ptr(), units.len());
-            // SAFETY: as in `units`; the ranges are disjoint, as just asserted, and all are borrowed from here.
+            // SAFETY: as in `units`. The ranges are disjoint, as just asserted, and all are borrowed from `self`.
             unsafe { std::slice::from_raw_parts_mut(start, length) }
         });
         slices.collect()
     }
 
-    /// Copies `bytes` to where they are from byte `at` on.
+    /// Copies `bytes` to the memory from byte `at` on.
     pub(crate) fn put(&mut self, at: usize, bytes: &[u8]) {
         let mut rest = bytes;
         for part in self.slice(at, bytes.len()) {
             let (some, more) = rest.split_at(part.length);
-            // SAFETY: as `new` was promised; `some` is elsewhere, since nobody else can see this memory.
+            // SAFETY: the promise made to `new`. `some` does not overlap it, since nothing else refers to this memory.
             unsafe { std::ptr::copy_nonoverlapping(some.as_ptr(), part.start, part.length) };
             rest = more;
         }
     }
 
-    /// Copies from byte `at` on into `bytes`.
+    /// Copies the memory from byte `at` on into `bytes`.
     pub(crate) fn get(&self, at: usize, bytes: &mut [u8]) {
         let mut rest = bytes;
         for part in self.slice(at, rest.len()) {

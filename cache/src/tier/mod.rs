@@ -1,25 +1,24 @@
-//! The second tier: a part of a local disk, for blocks of stores that are far away.
+//! The second tier: blocks of remote stores, kept on a part of a local disk.
 //!
-//! It is a back end around another one ([`Tier::over`]). A block that came from afar is written to the disk behind everybody's
-//! back, and read from there when it is wanted again. To the policy it is a device of its own, with a queue and a fetch time of
+//! It is a back end around another one ([`Tier::over`]). A block that comes from the remote store is written to the disk in the
+//! background, and read from there when it is wanted again. To the policy, near blocks are a device with a queue and a fetch time of
 //! its own (`Object::is_near`).
 //!
-//! * **A. Near.** All bytes of a block come from its slot; their check is right: they are served.
-//! * **B. Not right.** They cannot be read, or the check is wrong: the block is forgotten here and fetched from afar.
-//!   Who asked sees neither. So the tier never is the reason of an error, nor of a wrong byte.
-//! * **C. Far.** What comes from afar is copied and put in a queue of [`STAGED_MAX_BYTES`] for one thread to write; if the
-//!   queue is full, or the disk is, it is not. No read ever waits for a write.
-//! * **D. Trouble.** After a write, or several reads in a row, that failed, the disk is left alone for a second, and twice as
-//!   long each time that it goes on, up to a minute. If the disk is full, slots that have room already are used on. Who wishes
-//!   to hear of it is told ([`Tier::on_trouble`]).
+//! * **A. Near.** All bytes of a block are read from its slot and pass the check: they are served.
+//! * **B. Not right.** The bytes cannot be read or fail the check: the block is forgotten here and fetched from the remote store. The
+//!   reader notices nothing, so the tier never causes an error or a wrong byte.
+//! * **C. Far.** A block that comes from the remote store is copied to a queue of [`STAGED_MAX_BYTES`], which one thread writes out.
+//!   If the queue or the disk is full, the block is not kept. No read ever waits for a write.
+//! * **D. Trouble.** After a failed write, or several failed reads in a row, the disk is left alone for a second. The pause doubles
+//!   while the failures continue, up to a minute. If the disk is full, slots that already have room on it stay in use. A listener is
+//!   told ([`Tier::on_trouble`]).
 //!
-//! By module: [`format`](self) of what lies on disk and why it survives a crash (`format`); which block has which slot
-//! (`index`, `clock`); the files (`disk`); what goes there (`writer`) and what comes from there (`reader`);
-//! how a request is divided between near and far (`backend`);
-//! what people are told (`trouble`).
+//! By module: `format` has the layout on disk and why it survives a crash; `index` and `clock` which block has which slot; `disk` the
+//! files; `writer` and `reader` the ways to and from the disk; `backend` and `share` how a request is divided between near and far;
+//! `trouble` the messages.
 //!
-//! Locks: one around index and queue, held for lookups of a request's blocks and never while anything waits; one around the
-//! jobs of readers. Neither is taken under the other.
+//! Locks: one for index and queue, held to look up the blocks of a request and never while waiting; one for the jobs of readers.
+//! Neither is taken under the other.
 
 mod backend;
 mod clock;
@@ -54,32 +53,32 @@ use trouble::Teller;
 pub use trouble::TierTrouble;
 use writer::Staged;
 
-/// Bytes that wait to be written, at most.
+/// Bytes that wait to be written, at most. More are not kept.
 pub const STAGED_MAX_BYTES: usize = 32 << 20;
 
-/// Threads that read: an SSD wants as many requests at once.
+/// Threads that read from the disk: as many requests as keep an SSD busy.
 const READERS: usize = 16;
 
 /// Bytes of the index that are read at a time.
 const LOADED_BYTES: usize = 1 << 20;
 
-/// How long a folder may be in use by one who is about to go: with requests under way, or just killed.
+/// How long to wait for a folder that another tier still has locked: it may be closing, or its process may have just been killed.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Reads in a row that fail before the disk is left alone.
+/// Failed reads in a row before the disk is left alone.
 const FAILURES: u32 = 8;
 
-/// How the second tier is made.
+/// Where the second tier is, and its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TierOptions {
-    /// A folder on a local disk, for this tier alone; it is made if it is not there. Whoever can write there is trusted.
+    /// A folder on a local disk, for this tier alone. It is created if necessary. Users who can write to it are trusted.
     pub folder: PathBuf,
-    /// Bytes of disk, the index included, at most.
+    /// Bytes of disk, at most, including the index.
     pub budget_bytes: u64,
-    /// Bytes of a block: those of the cache ([`CacheOptions`](crate::CacheOptions)), since only whole blocks are kept.
+    /// Bytes of a block. Use the cache's ([`CacheOptions`](crate::CacheOptions)), since only whole blocks are kept.
     pub block_bytes: usize,
-    /// Whether what is there is used, and what is put there stays. If not, the tier begins empty, what others have left in
-    /// the folder is deleted, and nothing stays, however the process ends.
+    /// Whether blocks are kept from run to run. If not, an earlier tier in the folder is deleted, the tier begins empty, and nothing
+    /// is left on disk however the process ends.
     pub keep: bool,
 }
 
@@ -118,30 +117,30 @@ pub enum TierError {
     Threads(io::Error),
 }
 
-/// What a tier has done since it was opened, in blocks unless said otherwise.
+/// Counts since the tier was opened, in blocks unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct TierStats {
-    /// There now.
+    /// Blocks in the tier now.
     pub held_blocks: u64,
-    /// Bytes of disk that they take, the index apart.
+    /// Bytes of disk that they take, without the index.
     pub held_bytes: u64,
-    /// Found when it was opened.
+    /// Blocks found when the tier was opened.
     pub found_blocks: u64,
-    /// Read from it, and right.
+    /// Blocks read from the tier that passed the check.
     pub hit_blocks: u64,
-    /// Fetched from afar, since they were not there or could not be had from there.
+    /// Blocks fetched from the remote store, since the tier did not have them or could not read them.
     pub missed_blocks: u64,
-    /// Written.
+    /// Blocks written to the tier.
     pub written_blocks: u64,
-    /// Not written, since the disk was slow, full, or left alone.
+    /// Blocks not written, since the disk was slow, full, or left alone.
     pub dropped_blocks: u64,
-    /// Not written, since what they would have replaced is used more.
+    /// Blocks not written, since the block in the way is used more.
     pub declined_blocks: u64,
-    /// There, and not what had been written.
+    /// Blocks that were read and failed the check.
     pub corrupt_blocks: u64,
-    /// Reads of the disk that failed.
+    /// Failed reads from the disk.
     pub read_errors: u64,
-    /// Writes that failed.
+    /// Failed writes to the disk.
     pub write_errors: u64,
 }
 
@@ -161,7 +160,7 @@ fn count(counter: &AtomicU64, more: usize) {
     counter.fetch_add(more as u64, Ordering::Relaxed);
 }
 
-/// How long the disk is left alone after trouble.
+/// The first and the longest pause after trouble with the disk.
 #[derive(Clone, Copy, Debug)]
 struct Patience {
     first: Duration,
@@ -171,7 +170,7 @@ struct Patience {
 const PATIENCE: Patience =
     Patience { first: Duration::from_secs(1), most: Duration::from_secs(60) };
 
-/// D. Whether something should be tried.
+/// D. A pause after trouble, which doubles while trouble continues.
 #[derive(Debug)]
 struct Pause {
     until: Option<Instant>,
@@ -188,7 +187,8 @@ impl Pause {
         self.until.is_none_or(|until| Instant::now() >= until)
     }
 
-    /// Something failed. What was under way when it began says nothing new. Says whether all was well before.
+    /// Begins a pause after a failure. During a pause this does nothing: the operation was begun before it. Returns whether all was
+    /// well before.
     fn begin(&mut self) -> bool {
         if !self.is_over() {
             return false;
@@ -209,9 +209,9 @@ impl Pause {
 struct State {
     index: Index,
     queue: std::collections::VecDeque<Staged>,
-    /// Bytes in the queue, and being written.
+    /// Bytes in the queue and being written.
     staged_bytes: usize,
-    /// More room on the disk; writes at all; reads.
+    /// Pauses of three kinds: writes that need more room on the disk, all writes, all reads.
     growth: Pause,
     writes: Pause,
     reads: Pause,
@@ -238,7 +238,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is on the disk is taken over if it is of this kind and `options` say so.
+    /// Takes over the blocks on the disk if its header has this block size; otherwise begins with an empty disk.
     fn load(
         disk: Box<dyn Disk>,
         slots: Slot,
@@ -248,7 +248,7 @@ impl Shared {
         let counts = Counts::default();
         let mut index = Index::new(slots);
         let mut bytes = vec![0; HEADER_BYTES];
-        // What cannot be read is not there.
+        // A header that cannot be read counts as absent.
         let length = disk.read_index(&mut bytes, 0).unwrap_or(0);
         let known = Header::from_bytes(&bytes[..length])
             .filter(|header| header.block_bytes == block_bytes as u64);
@@ -262,7 +262,7 @@ impl Shared {
             None => disk.cut(0, 0).and_then(|()| disk.write_index(&header.to_bytes(), 0)),
         };
         if cut.is_err() {
-            // Without a header what is written now is lost at the end, and nothing else.
+            // Without a header the tier works, but its blocks will not be found again.
             count(&counts.write_errors, 1);
         }
         let found = index.blocks();
@@ -291,13 +291,13 @@ impl Shared {
         }
     }
 
-    /// Whether the block will be read from here, as far as can be told.
+    /// Whether the block would be read from the tier now.
     fn has(&self, key: Key) -> bool {
         let state = self.lock();
         state.reads.is_over() && state.index.has(key)
     }
 
-    /// Where the blocks of a file from `first` on are, as many as are told of; the ones that are here are taken to be used.
+    /// Looks up `blocks` blocks of a file, from `first` on. Those that are found count as used.
     fn find(&self, file: &FileKey, first: u64, blocks: usize) -> Vec<Option<(Slot, Entry)>> {
         let mut state = self.lock();
         if !state.reads.is_over() {
@@ -330,7 +330,7 @@ fn load_entries(disk: &dyn Disk, slots: Slot, index: &mut Index) {
     index.is_loaded();
 }
 
-/// A part of a local disk that holds blocks of remote stores; see the [module](self). Several stores may share it.
+/// Blocks of remote stores on a part of a local disk; see the [module](self). Several stores may share a tier.
 pub struct Tier {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -343,11 +343,10 @@ impl fmt::Debug for Tier {
 }
 
 impl Tier {
-    /// Opens the tier in a folder. If 100 GiB are kept there that takes some 0.1 s with blocks of 64 KiB, and 1.5 s with
-    /// blocks of 8 KiB.
+    /// Opens the tier in a folder. With 100 GiB in it, this takes about 0.1 s for blocks of 64 KiB and 1.5 s for blocks of 8 KiB.
     ///
     /// # Errors
-    /// If the options make no sense, another tier has the folder, or no files can be made there.
+    /// If the options are wrong, another tier uses the folder, or its files cannot be created.
     pub fn open(options: &TierOptions) -> Result<Arc<Self>, TierError> {
         let &TierOptions { budget_bytes, block_bytes, keep, .. } = options;
         if !block_bytes.is_power_of_two() || !(4096..=16 << 20).contains(&block_bytes) {
@@ -397,13 +396,13 @@ impl Tier {
         Ok(Arc::new(tier))
     }
 
-    /// `remote`, with its blocks kept here. `address` tells the store from others, and is the same whenever it is opened. For a
-    /// tier that is kept, so must be its versions: the same bytes if it is the same, for ever.
+    /// A back end that keeps the blocks of `remote` in this tier. `address` must identify the store, and be the same whenever the store
+    /// is opened. If the tier is kept, versions must be reliable: two files of the same version have the same bytes, also years apart.
     pub fn over(self: &Arc<Self>, address: &str, remote: Arc<dyn Backend>) -> TieredBackend {
         TieredBackend::new(Arc::clone(self), address, remote)
     }
 
-    /// What it has done so far.
+    /// Counts since the tier was opened.
     pub fn stats(&self) -> TierStats {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counts = &self.shared.counts;
@@ -423,13 +422,13 @@ impl Tier {
         }
     }
 
-    /// From now on `tell` is called with what goes wrong with the disk, a few times at most; in whatever thread, which must
-    /// not wait there. There is one such listener: later ones are not called.
+    /// Sets the listener for trouble with the disk. It is called at most once a minute for each kind, in any thread, and must not wait.
+    /// Only the first listener is ever called.
     pub fn on_trouble(&self, tell: impl Fn(&TierTrouble) + Send + Sync + 'static) {
         self.shared.teller.is(Box::new(tell));
     }
 
-    /// Waits until all that was to be written is, or has been given up.
+    /// Waits until all queued blocks have been written or given up.
     pub fn settle(&self) {
         let mut state = self.shared.lock();
         while state.staged_bytes > 0 {
@@ -444,7 +443,7 @@ impl Drop for Tier {
         self.shared.is_more.notify_all();
         self.shared.jobs.close();
         for thread in self.threads.drain(..) {
-            // One of them may be who drops this.
+            // The dropping thread may be one of them.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }

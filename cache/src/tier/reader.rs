@@ -14,7 +14,7 @@ use super::share::Share;
 use super::trouble::TierTrouble;
 use super::{FAILURES, Shared, count};
 
-/// A block that a request wants, or part of it.
+/// A block in the tier of which a request wants all or a part.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Near {
     pub(super) index: u64,
@@ -22,13 +22,13 @@ pub(super) struct Near {
     pub(super) entry: Entry,
     /// Bytes of the block.
     pub(super) length: usize,
-    /// Those that are wanted: so many, from that one on; and where they go in the share's memory.
+    /// The bytes that are wanted: the first one, their number, and their place in the share's memory.
     pub(super) from: usize,
     pub(super) wanted: usize,
     pub(super) at: usize,
 }
 
-/// Blocks that lie together in their file, for one share of a request.
+/// Adjacent blocks of a file, for one share of a request.
 pub(super) struct Job {
     pub(super) share: Share,
     pub(super) blocks: Vec<Near>,
@@ -41,7 +41,7 @@ struct Waiting {
     is_closed: bool,
 }
 
-/// Jobs that wait for a thread; those that programs wait for go first.
+/// Jobs that wait for a thread. Those of demand requests go first.
 #[derive(Default)]
 pub(super) struct Jobs {
     waiting: Mutex<Waiting>,
@@ -53,7 +53,7 @@ impl Jobs {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The job comes back if nobody will do it any more.
+    /// Queues a job. It is handed back if the threads have ended.
     pub(super) fn put(&self, job: Job) -> Result<(), Job> {
         let mut waiting = self.lock();
         if waiting.is_closed {
@@ -68,7 +68,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// `None` if there will be no more.
+    /// Waits for the next job; `None` if there will be no more.
     fn take(&self) -> Option<Job> {
         let mut waiting = self.lock();
         loop {
@@ -94,7 +94,7 @@ impl Jobs {
 impl Shared {
     pub(super) fn serve(&self) {
         while let Some(job) = self.jobs.take() {
-            // One that panics costs its request, which hears so.
+            // A panic drops its request, which fails as lost.
             let _ = catch_unwind(AssertUnwindSafe(|| self.read(job)));
         }
     }
@@ -102,7 +102,7 @@ impl Shared {
     fn read(&self, job: Job) {
         let Job { mut share, blocks } = job;
         let mut wrong = Vec::new();
-        // Blocks that can be read in one call.
+        // Blocks are read in runs of one call each.
         let mut rest = blocks.as_slice();
         while !rest.is_empty() {
             let count = self.run(&mut share, rest);
@@ -130,7 +130,7 @@ impl Shared {
         share.end_but_for(&again);
     }
 
-    /// How many of `blocks`, from the first on, lie in slots one after the other and can be read to where they belong.
+    /// Number of `blocks`, from the first on, that lie in consecutive slots and can be read directly to their destination.
     fn run(&self, share: &mut Share, blocks: &[Near]) -> usize {
         let mut count = 0;
         for (turn, block) in blocks.iter().enumerate() {
@@ -144,7 +144,7 @@ impl Shared {
         count
     }
 
-    /// Says of each block whether it is right.
+    /// Reads a run. Returns for each block whether it is right.
     fn read_run(&self, share: &mut Share, run: &[Near]) -> Vec<bool> {
         let key = share.key();
         let mut memory = share.pieces.several(run.iter().map(|block| (block.at, block.wanted)));
@@ -162,7 +162,7 @@ impl Shared {
         is_right.collect()
     }
 
-    /// The same for one that has to be read elsewhere first.
+    /// Reads one block by way of a buffer. Returns whether it is right.
     fn read_aside(&self, share: &mut Share, block: &Near) -> bool {
         let units = block.length.next_multiple_of(UNIT);
         let mut buffer = Buffer::new(units);
@@ -181,7 +181,7 @@ impl Shared {
         is_right
     }
 
-    /// D. How many bytes came, if any.
+    /// D. Notes success or failure of a read. Returns the number of bytes read; `None` if it failed.
     fn heard(&self, result: io::Result<usize>) -> Option<usize> {
         let mut state = self.lock();
         match result {
@@ -207,13 +207,13 @@ impl Shared {
         }
     }
 
-    /// Whether the block is what was written; if not it is forgotten. `came` says whether all of it was there; nothing if
-    /// it could not be read.
+    /// Whether the block is what was written. If not, it is forgotten. `came` tells whether all of it was read; `None` if the read
+    /// failed.
     fn is_right(&self, key: &FileKey, block: &Near, bytes: &[u8], came: Option<bool>) -> bool {
         if came == Some(true) && key.check(block.index, bytes) == block.entry.check {
             return true;
         }
-        // It may have made room for another in the meantime.
+        // If the slot has another block by now, nothing is wrong.
         if self.lock().index.forget(block.slot, block.entry) && came.is_some() {
             let before = self.counts.corrupt.fetch_add(1, Ordering::Relaxed);
             self.teller.tell(&TierTrouble::Corrupt { so_far: before + 1 });

@@ -1,4 +1,4 @@
-//! A request that is divided: shares of it come from the tier or from afar, and the last one to end completes it.
+//! A request divided into shares. Each comes from the tier or from the remote store. The last share to end completes the request.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,8 @@ use super::format::FileKey;
 use super::memory::Pieces;
 use super::{Shared, count};
 
-/// It does not keep the tier's threads: it may go under a lock that they wait for.
+/// A file of a tiered store. It holds `Shared` and not the `Tier`: it may be dropped under a lock that the tier's threads wait for,
+/// and the last drop of a `Tier` waits for these threads.
 pub(super) struct TieredObject {
     pub(super) shared: Arc<Shared>,
     pub(super) key: FileKey,
@@ -17,19 +18,19 @@ pub(super) struct TieredObject {
     pub(super) remote: Arc<dyn Object>,
 }
 
-/// A request, and what of it has not ended.
+/// A request and the number of its shares that have not ended.
 pub(super) struct Joint {
-    /// Taken when it ends. A request that is dropped with the last share fails.
+    /// Taken at the end. If the last share is dropped, the request is dropped with it and fails.
     request: Mutex<Option<Request>>,
     is_demand: bool,
     length: usize,
     left: AtomicUsize,
-    /// The first one's.
+    /// The error of the first share that failed.
     error: Mutex<Option<BackendError>>,
 }
 
 impl Joint {
-    /// Of `request`, which ends with the last of `shares` shares.
+    /// Divides `request`: it ends with the last of `shares` shares.
     pub(super) fn new(request: Request, shares: usize) -> Self {
         Joint {
             is_demand: request.is_demand(),
@@ -67,7 +68,7 @@ pub(super) struct Share {
     pub(super) object: Arc<TieredObject>,
     pub(super) start: u64,
     pub(super) length: usize,
-    /// Its own until it ends.
+    /// Its memory, until the share ends.
     pub(super) pieces: Pieces,
 }
 
@@ -80,32 +81,32 @@ impl Share {
         self.object.key
     }
 
-    /// C. From afar, all of it.
+    /// C. Fetches all of it from the remote store.
     pub(super) fn fetch(self) {
         let Share { joint, object, start, length, pieces } = self;
         let shared = &object.shared;
         count(&shared.counts.missed, length.div_ceil(shared.block_bytes));
         let (is_demand, remote) = (joint.is_demand, Arc::clone(&object.remote));
-        // SAFETY: it is looked at when the request below has ended, and this share has not.
+        // SAFETY: `filled` is used after the request below has ended, and before this share ends.
         let filled = unsafe { pieces.again() };
         let done = Box::new(move |result: Result<(), BackendError>| {
             if result.is_ok() {
                 let shared = &object.shared;
                 shared.offer(&object.key, (object.size_bytes, start), &filled, length);
             }
-            drop((object, filled)); // Ending the last request may let its waiter open the folder anew.
+            drop((object, filled)); // Before the end: the waiter of the last request may then open the folder anew.
             joint.ended(result);
         });
-        // SAFETY: the pieces are this share's until it ends, which is after `done` was called.
+        // SAFETY: the pieces are this share's until it ends, which it does after `done` has been called.
         let request = unsafe { Request::new(start, is_demand, pieces.into_parts(), done) };
         remote.start(request);
     }
 
-    /// All is there but these ranges of it, each its first byte and how many: they are fetched from afar.
+    /// Ends the share, except these ranges (first byte and length) of it, which are fetched from the remote store first.
     pub(super) fn end_but_for(self, again: &[(usize, usize)]) {
         self.joint.left.fetch_add(again.len(), Ordering::AcqRel);
         for &(at, length) in again {
-            // SAFETY: ranges of this share, which nobody else looks at any more.
+            // SAFETY: these are ranges of this share's memory, which nothing else uses any more.
             let pieces = unsafe { Pieces::new(self.pieces.slice(at, length)) };
             let (joint, object) = (Arc::clone(&self.joint), Arc::clone(&self.object));
             Share { joint, object, start: self.start + at as u64, length, pieces }.fetch();

@@ -1,5 +1,5 @@
-//! The tier over a disk that fails, forgets and changes what it has, in front of files that are replaced: never a wrong byte,
-//! never an error that is not the store's own.
+//! The tier on a disk that fails, forgets and changes data, in front of files that are replaced: never a wrong byte, and never
+//! an error that is not the store's own.
 
 use std::io::IoSliceMut;
 use std::sync::atomic::AtomicBool;
@@ -14,12 +14,12 @@ use crate::{Cache, CacheOptions, Segment, Session};
 
 const BLOCK: usize = 4096;
 
-/// What is on it outlives who has it open.
+/// A disk whose contents outlive the tier that has it open.
 #[derive(Default)]
 struct Platter {
     data: Mutex<Vec<u8>>,
     index: Mutex<Vec<u8>>,
-    /// Bytes of data that there is room for.
+    /// Room for data, in bytes.
     room: AtomicU64,
     fails_reads: AtomicBool,
     fails_writes: AtomicBool,
@@ -106,7 +106,7 @@ impl Disk for Arc<Platter> {
     }
 }
 
-/// The disk is tried again at once.
+/// Pauses so short that the disk is tried again at once.
 const NO_PATIENCE: Patience = Patience { first: Duration::ZERO, most: Duration::ZERO };
 
 fn tier(platter: &Arc<Platter>, slots: Slot) -> Arc<Tier> {
@@ -123,7 +123,7 @@ impl Random {
     }
 }
 
-/// A store with files that are replaced, a cache, and the tier between them.
+/// A store whose files are replaced, a cache, and the tier between them.
 struct World {
     platter: Arc<Platter>,
     tier: Arc<Tier>,
@@ -163,7 +163,7 @@ impl World {
         self.remote.put(&which.to_string(), self.files[which].clone());
     }
 
-    /// The process ends and begins anew.
+    /// Restarts the process.
     fn restart(&mut self) {
         self.tier.settle();
         let mut gone = tier(&Platter::new(), 1);
@@ -242,7 +242,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    // Each of them takes some time; whoever asks for more gets more.
+    // A case takes some time, so there are fewer of them. PROPTEST_CASES sets their number.
     #![proptest_config(ProptestConfig {
         cases: ProptestConfig::default().cases / 5,
         ..ProptestConfig::default()
@@ -265,7 +265,7 @@ proptest! {
                 Step::Flip(true) => flip(&mut world.platter.data(), &mut random),
                 Step::Flip(false) => flip(&mut world.platter.index(), &mut random),
                 Step::Tear => {
-                    // A block, or part of one, is somewhere else, as after a write that was lost.
+                    // Moves a block or a part of one, as after a lost write.
                     let mut data = world.platter.data();
                     let length = data.len() as u64;
                     if length > 0 {
@@ -288,7 +288,7 @@ proptest! {
                 }
             }
         }
-        // Faults stop: it works again, without being opened anew.
+        // Faults stop: the tier works again without being reopened.
         world.platter.fails_reads.store(false, Ordering::SeqCst);
         world.platter.fails_writes.store(false, Ordering::SeqCst);
         world.platter.room.store(u64::MAX, Ordering::SeqCst);
@@ -306,7 +306,7 @@ proptest! {
     }
 }
 
-/// What is told of the tier, from now on.
+/// The messages of the tier from now on.
 fn told(tier: &Tier) -> Arc<Mutex<Vec<String>>> {
     let lines: Arc<Mutex<Vec<String>>> = Arc::default();
     let told = Arc::clone(&lines);
@@ -314,7 +314,7 @@ fn told(tier: &Tier) -> Arc<Mutex<Vec<String>>> {
     lines
 }
 
-/// Reads all of a file, in order; its bytes are right.
+/// Reads all of a file in order and compares its bytes.
 fn read_whole(world: &World, which: usize) {
     let file = world.session.open(&which.to_string()).unwrap();
     let mut buffer = vec![0; world.files[which].len()];
@@ -418,7 +418,7 @@ fn a_disk_that_fails_is_left_alone_for_a_while() {
     platter.fails_reads.store(true, Ordering::SeqCst);
     read(0..50);
     let stats = tier.stats();
-    // Those that were under way then fail too.
+    // Reads that were in flight then fail as well.
     let most = u64::from(FAILURES) + READERS as u64;
     assert!((u64::from(FAILURES)..=most).contains(&stats.read_errors), "{stats:?}");
     platter.fails_reads.store(false, Ordering::SeqCst);
@@ -497,7 +497,7 @@ fn a_slow_disk_holds_up_nobody() {
     assert_eq!(tier.stats().written_blocks, (STAGED_MAX_BYTES / BLOCK) as u64);
 }
 
-/// A store that answers when it is told to.
+/// A store that answers on command.
 #[derive(Clone, Default)]
 struct Held(Arc<Mutex<Vec<crate::backend::Request>>>);
 
@@ -537,7 +537,7 @@ fn all_may_go_while_requests_are_under_way() {
                 request.complete(Ok(()));
             }
         }
-        // What was begun since then.
+        // Requests that were begun since then.
         remote.0.lock().unwrap().clear();
         assert_eq!(Arc::strong_count(&platter), 1, "nothing holds the disk any more");
     }

@@ -1,35 +1,35 @@
-//! D. What people are told when something is wrong with the disk. No program sees any of it but by the time that it takes.
+//! D. Messages about trouble with the disk. Programs that read notice only that reads take longer.
 //!
-//! Counts are exact ([`TierStats`](super::TierStats)); lines are few: the first time of a row, and for each kind no more than one in
+//! Counts are exact ([`TierStats`](super::TierStats)). Messages are few: one when trouble begins, and for each kind at most one in
 //! [`TOLD_EVERY`].
 
 use std::io;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// At most one line of each kind in so long.
+/// Time between two messages of the same kind, at least.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// Something is wrong with the disk of a tier.
 #[derive(Debug, thiserror::Error)]
 pub enum TierTrouble {
-    /// There is no room, on the disk or by a quota.
+    /// The disk is full, or a quota is used up.
     #[error(
         "{0}; what is fetched is kept only as far as there is room, and more is tried again and again"
     )]
     Full(io::Error),
-    /// Something could not be written.
+    /// A write failed.
     #[error("cannot write to the disk: {0}; nothing is kept there for a while")]
     Write(io::Error),
-    /// Reads in a row have failed.
+    /// Several reads in a row failed.
     #[error(
         "cannot read from the disk: {0}; it is left alone for a while, and the store is asked instead"
     )]
     Read(io::Error),
-    /// Blocks are not what was written.
+    /// Blocks failed their check.
     #[error("corrupted blocks on the disk, {so_far} so far; the store is asked for them again")]
     Corrupt {
-        /// How many since the tier was opened.
+        /// Their number since the tier was opened.
         so_far: u64,
     },
 }
@@ -49,7 +49,7 @@ impl TierTrouble {
 
 type Tell = Box<dyn Fn(&TierTrouble) + Send + Sync>;
 
-/// Who is told, and what was told when.
+/// The listener, and when it was last told of each kind.
 #[derive(Default)]
 pub(super) struct Teller {
     tell: OnceLock<Tell>,
@@ -57,12 +57,12 @@ pub(super) struct Teller {
 }
 
 impl Teller {
-    /// Only the first one is ever told.
+    /// Sets the listener. Only the first one counts.
     pub(super) fn is(&self, tell: Tell) {
         self.tell.set(tell).ok();
     }
 
-    /// Not to be called under a lock: what is called in turn is somebody else's.
+    /// Calls the listener, unless it was told of this kind a short time ago. Not to be called under a lock: the listener is the user's code.
     pub(super) fn tell(&self, trouble: &TierTrouble) {
         let Some(tell) = self.tell.get() else { return };
         {

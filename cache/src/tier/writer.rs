@@ -1,7 +1,7 @@
-//! C. What came from afar, on its way to the disk.
+//! C. Writes blocks of the remote store to the disk, in the background.
 //!
-//! A copy is made before the request ends, since its memory is somebody else's then. One thread writes: blocks that were
-//! fetched together go to slots that lie together, as long as the tier fills up, and in one call.
+//! Blocks are copied before their request ends, since its memory is not theirs afterwards. One thread writes them. While the tier fills
+//! up, blocks that were fetched together get adjacent slots and are written in one call.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,10 +16,10 @@ use super::memory::Pieces;
 use super::trouble::TierTrouble;
 use super::{STAGED_MAX_BYTES, Shared, State, count};
 
-/// Bytes that are taken out of the queue at a time.
+/// Bytes to take out of the queue at a time.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// How long the end waits for what is in the queue, if it is to be kept.
+/// How long closing the tier continues to write the queue, if blocks are kept.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A block in the queue.
@@ -38,15 +38,15 @@ impl StagedBlock {
     }
 }
 
-/// Blocks of one file that came together.
+/// Blocks of one file that arrived together.
 pub(super) struct Staged {
     file: FileKey,
     blocks: Vec<StagedBlock>,
-    /// Each of them at a multiple of a block's size.
+    /// Their bytes, each block at a multiple of the block size.
     buffer: Buffer,
 }
 
-/// A block with its bytes, filled up to whole units.
+/// A block that is ready to be written: its bytes are whole units.
 struct Ready<'a> {
     slot: Slot,
     is_new: bool,
@@ -54,19 +54,19 @@ struct Ready<'a> {
     units: &'a [u8],
 }
 
-/// No room on the disk, or no more for us.
+/// Whether the disk is full or a quota is used up.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 impl Shared {
-    /// Bytes that the queue is charged for a block.
+    /// Bytes of the queue's budget that `blocks` blocks take.
     fn staged_bytes(&self, blocks: usize) -> usize {
         blocks * self.block_bytes
     }
 
-    /// Takes copies of the whole blocks among `pieces`, which are bytes from `start` on of a file of `size_bytes`; those
-    /// that are not there, and that there is room for.
+    /// Queues copies of the whole blocks in `pieces`, which hold the bytes from `start` on of a file of `size_bytes`. Blocks that the
+    /// tier has, or that it has no room for, are left out.
     pub(super) fn offer(
         &self,
         file: &FileKey,
@@ -113,7 +113,7 @@ impl Shared {
         self.is_more.notify_all();
     }
 
-    /// Writes what is in the queue until the tier is closed.
+    /// Writes out the queue until the tier is closed.
     pub(super) fn write_behind(&self) {
         let mut closed_at = None;
         loop {
@@ -137,7 +137,7 @@ impl Shared {
                 }
             }
             drop(state);
-            // What a panic keeps from being written is not kept.
+            // After a panic the rest of the batch is not kept.
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 foretell_fault::point("foretell-tier");
                 self.write(&batch);
@@ -171,12 +171,12 @@ impl Shared {
                 })
             })
             .collect();
-        // Slots that lie together, all but the last of them full.
+        // Adjacent slots, all but the last of them full.
         let goes_on = |one: &Ready<'_>, next: &Ready<'_>| {
             one.slot + 1 == next.slot && one.units.len() == self.block_bytes
         };
         for run in ready.chunk_by(goes_on) {
-            // D. What waits when trouble begins is not tried.
+            // D. Blocks that waited when trouble began are not written.
             let is_left_alone = !self.lock().writes.is_over();
             match is_left_alone {
                 true => self.lose(run, false),
@@ -187,7 +187,7 @@ impl Shared {
         }
     }
 
-    /// Says whether any of it is there.
+    /// Writes a run. Returns whether any of it is there.
     fn write_run(&self, run: &[Ready<'_>]) -> bool {
         let units: Vec<&[u8]> = run.iter().map(|block| block.units).collect();
         let first = u64::from(run[0].slot);
@@ -208,7 +208,7 @@ impl Shared {
                     run.iter().flat_map(|block| block.entry.to_bytes()).collect();
                 let at = HEADER_BYTES as u64 + first * ENTRY_BYTES as u64;
                 if let Err(error) = self.disk.write_index(&entries, at) {
-                    // It is there until the end of this process.
+                    // The blocks are there until the tier is closed, but will not be found again.
                     count(&self.counts.write_errors, 1);
                     let trouble =
                         if is_full(&error) { TierTrouble::Full } else { TierTrouble::Write };
@@ -220,7 +220,7 @@ impl Shared {
                 // D.
                 let is_full = is_full(&error);
                 if is_full && run.len() > 1 {
-                    // For a part of it there may be room.
+                    // There may be room for a part of it.
                     drop(state);
                     let (one, other) = run.split_at(run.len() / 2);
                     let is_any = self.write_run(one);

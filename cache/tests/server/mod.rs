@@ -1,4 +1,4 @@
-//! A server that answers as a test says.
+//! A server whose answers a test decides.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
 
-/// What was asked: the first line, and the lines after it.
+/// A request: its first line and its headers.
 pub(crate) struct Asked {
     pub(crate) line: String,
     pub(crate) fields: Vec<String>,
@@ -24,7 +24,7 @@ impl Asked {
         self.line.starts_with("HEAD")
     }
 
-    /// The path, without what comes behind a question mark.
+    /// The path without the query.
     pub(crate) fn path(&self) -> &str {
         let target = self.line.split(' ').nth(1).expect("a path");
         target.split('?').next().expect("one")
@@ -84,7 +84,7 @@ impl Server {
         ObjectBackend::configured("s3://bucket", &settings, options).unwrap()
     }
 
-    /// Of the web server's folder at `path`.
+    /// A back end of the web server's folder at `path`.
     pub(crate) fn folder(&self, path: &str, deadline: Duration) -> ObjectBackend {
         let options = ObjectOptions { deadline, ..ObjectOptions::default() };
         ObjectBackend::at(&format!("{}{path}", self.endpoint), options).unwrap()
@@ -103,31 +103,31 @@ pub(crate) fn say(stream: &mut TcpStream, status: &str, fields: &[(&str, &str)],
     if fields.iter().all(|(name, _)| *name != "content-length") {
         head += &format!("content-length: {}\r\n", body.len());
     }
-    // Whoever asked may have gone.
+    // The client may have gone.
     let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(b"\r\n"));
     let _ = stream.write_all(body);
 }
 
-/// Files of a web server, by path; the number is their version.
+/// Files of a web server by path, each with the number of its version.
 pub(crate) type Files = Arc<Mutex<HashMap<String, (u64, Vec<u8>)>>>;
 
-/// What tells one version from another.
+/// How the server tells versions apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tells {
-    /// An ETag, and conditions are heeded.
+    /// By an ETag; conditions are honoured.
     Tag,
-    /// A time only; conditions are ignored.
+    /// By a time only; conditions are ignored.
     Time,
 }
 
-/// Puts a file there, or another version of it.
+/// Creates a file, or a new version of it.
 pub(crate) fn put(files: &Files, path: &str, bytes: &[u8]) {
     let mut files = files.lock().unwrap();
     let version = files.get(path).map_or(0, |(version, _)| version + 1);
     files.insert(path.to_owned(), (version, bytes.to_vec()));
 }
 
-/// What was meant, of what was written for the way.
+/// Percent-decodes a text.
 pub(crate) fn decoded(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
@@ -144,7 +144,7 @@ pub(crate) fn decoded(text: &str) -> String {
     String::from_utf8(bytes).expect("UTF-8")
 }
 
-/// Answers as a web server that has these files.
+/// Answers like a web server with these files.
 pub(crate) fn serve(files: &Files, tells: Tells, asked: &Asked, stream: &mut TcpStream) {
     let found = files.lock().unwrap().get(&decoded(asked.path())).cloned();
     let Some((version, bytes)) = found else {
@@ -177,7 +177,7 @@ pub(crate) fn serve(files: &Files, tells: Tells, asked: &Asked, stream: &mut Tcp
     say(stream, "206 Partial Content", &fields, &bytes[from..to]);
 }
 
-/// A web server that has these files.
+/// A web server with these files.
 pub(crate) fn web(files: &Files, tells: Tells) -> Server {
     let files = Arc::clone(files);
     Server::start(move |asked, stream| serve(&files, tells, asked, stream))
