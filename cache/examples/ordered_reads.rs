@@ -2,8 +2,9 @@
 //!
 //!     cargo run --release -p foretell-cache --example ordered_reads -- [LINK_MB_S]
 //!
-//! The store is the testbed's, in this process: 30 ms to the first byte, 90 MB/s for each answer, and LINK_MB_S (default 250) MB/s for
-//! all answers. Prints two tables of docs/internals/cache.md, *A handle that reads in order is expected to go on*: waste and gaps.
+//! The store is the testbed's, in this process: 30 ms to the first byte, 90 MB/s for each answer, and LINK_MB_S
+//! (default 250) MB/s for all answers. Prints two tables of docs/internals/cache.md, *A handle that reads in order is
+//! expected to go on*: waste and gaps.
 
 #![allow(clippy::print_stdout)]
 

@@ -1,11 +1,11 @@
-//! What the second tier gives. A program reads a data set in a slow object store once each epoch, in a new order, which it discloses.
-//! Its memory holds a tenth of the data.
+//! What the second tier gives. A program reads a data set in a slow object store once each epoch, in a new order, which
+//! it discloses. Its memory holds a tenth of the data.
 //!
 //!     cargo run --release -p foretell-cache --example tier_epochs -- [MIB] [LINK_MB_S]
 //!
-//! The store is the testbed's: 30 ms to the first byte, 90 MB/s for each answer, and LINK_MB_S (default 250) MB/s for all answers. Prints for
-//! each epoch, with a tier of none, half and all of the data: seconds, and bytes from the store and from the tier as shares of the
-//! bytes read. The tier is on the disk of the temporary files.
+//! The store is the testbed's: 30 ms to the first byte, 90 MB/s for each answer, and LINK_MB_S (default 250) MB/s for
+//! all answers. Prints for each epoch, with a tier of none, half and all of the data: seconds, and bytes from the store
+//! and from the tier as shares of the bytes read. The tier is on the disk of the temporary files.
 
 #![allow(clippy::print_stdout)]
 

@@ -2,12 +2,13 @@
 //!
 //!     cargo run --release -p foretell-cache --all-features --example two_jobs -- [ROUNDS]
 //!
-//! The data is an object on a slow store (30 ms, 90 MB/s an answer, 150 MB/s in all) in this process. The three ways have the same total
-//! memory, and prefetch their misses equally deep:
+//! The data is an object on a slow store (30 ms, 90 MB/s an answer, 150 MB/s in all) in this process. The three ways
+//! have the same total memory, and prefetch their misses equally deep:
 //!
 //! * **informed, shared**: one cache; both jobs disclose their orders.
 //! * **LRU, private**: each job has an LRU cache of half of the memory. Its misses are computed beforehand.
-//! * **never evict, private**: each job keeps the first samples that it reads in half of the memory. For a single job this is optimal.
+//! * **never evict, private**: each job keeps the first samples that it reads in half of the memory. For a single job
+//!   this is optimal.
 //!
 //! Prints the ratio of bytes fetched to bytes asked for, and seconds: medians of rounds, in which the ways take turns.
 

@@ -28,7 +28,8 @@ impl CacheOptions {
     /// Checks the options without allocating. Returns how many blocks the cache would have.
     ///
     /// # Errors
-    /// [`CacheError::BlockBytes`] for a size of blocks that is not allowed, [`CacheError::Budget`] for a budget of less than a block.
+    /// [`CacheError::BlockBytes`] for a size of blocks that is not allowed, [`CacheError::Budget`] for a budget of less
+    /// than a block.
     pub fn check(&self) -> Result<u64, CacheError> {
         let &CacheOptions { budget_bytes, block_bytes } = self;
         if !block_bytes.is_power_of_two() || !(4096..=16 << 20).contains(&block_bytes) {
@@ -162,18 +163,18 @@ impl Session {
         Arc::new(File::new(shared, backend, (identity, id, size_bytes), self.reader))
     }
 
-    /// Another handle on an open file of this store, for this program's reads. Both handles see the same bytes, also after the file
-    /// has [changed](File::changed).
+    /// Another handle on an open file of this store, for this program's reads. Both handles see the same bytes, also
+    /// after the file has [changed](File::changed).
     pub fn open_again(&self, file: &File) -> Arc<File> {
         Arc::new(file.again(self.reader))
     }
 
     /// A stream of hints: it discloses what will be read next, in order.
     ///
-    /// All streams of a session share one record of accuracy. Fetched blocks that are read count for the session. Fetched blocks
-    /// that are given up unread count against it: the stream was dropped or cancelled early, or something else was read. With
-    /// a poor record, new streams have less fetched before their first reads and get less memory, until more is read as disclosed.
-    /// A stream that is read as it says soon has as much as any.
+    /// All streams of a session share one record of accuracy. Fetched blocks that are read count for the session.
+    /// Fetched blocks that are given up unread count against it: the stream was dropped or cancelled early, or
+    /// something else was read. With a poor record, new streams have less fetched before their first reads and get less
+    /// memory, until more is read as disclosed. A stream that is read as it says soon has as much as any.
     ///
     /// A program that often leaves streams early should make a session for each: a new session has no record.
     pub fn stream(&self) -> Stream {
@@ -193,14 +194,14 @@ pub struct HintMemory {
     pub all_bytes: usize,
 }
 
-/// Discloses what will be read, in order. Dropping it gives up its unread hints. A hinted file stays open until the hints about it
-/// are read or given up.
+/// Discloses what will be read, in order. Dropping it gives up its unread hints. A hinted file stays open until the
+/// hints about it are read or given up.
 pub struct Stream {
     shared: Arc<Shared>,
     id: StreamId,
     reader: ReaderId,
-    /// Back ends of the files that it has hinted. They must outlive these files, which may stay open for the stream, and are dropped
-    /// with the stream, not in one of the back end's own threads.
+    /// Back ends of the files that it has hinted. They must outlive these files, which may stay open for the stream,
+    /// and are dropped with the stream, not in one of the back end's own threads.
     backends: Mutex<Vec<Arc<dyn Backend>>>,
 }
 
@@ -242,11 +243,11 @@ impl Stream {
     /// clients has to.
     ///
     /// * A hint takes one to two hundred bytes.
-    /// * A range takes 16 bytes if all ranges of the hint have the same number of blocks, otherwise 20 (24 in a hint of 2³² blocks or
-    ///   more).
+    /// * A range takes 16 bytes if all ranges of the hint have the same number of blocks, otherwise 20 (24 in a hint of
+    ///   2³² blocks or more).
     /// * One more hint may double the total of a session, since queues grow by doubling.
-    /// * A hinted file stays open, once for all streams that hint it: some hundred bytes and what its back end needs. These are not
-    ///   in the counts.
+    /// * A hinted file stays open, once for all streams that hint it: some hundred bytes and what its back end needs.
+    ///   These are not in the counts.
     pub fn hint_memory(&self) -> HintMemory {
         let bytes = self.shared.with_engine(|state, _, _| state.engine.hint_bytes(self.reader));
         HintMemory { own_bytes: bytes.0, all_bytes: bytes.1 }

@@ -1,8 +1,8 @@
 //! An open file, and how it is read.
 //!
-//! Blocks that are in frames are copied at once, without the engine (case A of the [engine](crate::engine)). The engine is asked for
-//! the rest, a part at a time. The caller waits for it ([`File::read_at`], [`File::read_lent`]) or is called back when all of it has
-//! arrived ([`File::read_then`]).
+//! Blocks that are in frames are copied at once, without the engine (case A of the [engine](crate::engine)). The engine
+//! is asked for the rest, a part at a time. The caller waits for it ([`File::read_at`], [`File::read_lent`]) or is
+//! called back when all of it has arrived ([`File::read_then`]).
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -159,11 +159,12 @@ impl File {
 
     /// Tells the cache that these bytes of the file, or its size, have changed.
     ///
-    /// Reads that begin after this has returned find the new bytes, by any handle [on this file](crate::Session::open_again). Reads
-    /// in flight find the old or the new bytes; they fail as [`Changed`](BackendError::Changed) if they reach beyond the new end.
+    /// Reads that begin after this has returned find the new bytes, by any handle [on this
+    /// file](crate::Session::open_again). Reads in flight find the old or the new bytes; they fail as
+    /// [`Changed`](BackendError::Changed) if they reach beyond the new end.
     ///
-    /// Only for objects that may [change while they are open](crate::backend::local::LocalBackend::open_changing). The caller makes the
-    /// changes or comes to know of them. The file's version has no meaning afterwards.
+    /// Only for objects that may [change while they are open](crate::backend::local::LocalBackend::open_changing). The
+    /// caller makes the changes or comes to know of them. The file's version has no meaning afterwards.
     pub fn changed(&self, bytes: Range<u64>, size_bytes: u64) {
         let change = (bytes, size_bytes);
         self.shared.with_engine(|state, now, todo| {
@@ -180,8 +181,8 @@ impl File {
         File::new(shared, backend, (self.identity.clone(), self.id, size_bytes), reader)
     }
 
-    /// Reads up to `buffer.len()` bytes at `offset_bytes`, and waits for them. Returns their number, which is smaller only at the
-    /// end of the file.
+    /// Reads up to `buffer.len()` bytes at `offset_bytes`, and waits for them. Returns their number, which is smaller
+    /// only at the end of the file.
     ///
     /// # Errors
     /// The back end's error for the first block that could not be read.
@@ -192,9 +193,9 @@ impl File {
         Ok(done.expect("it was not given up"))
     }
 
-    /// As [`read_at`](File::read_at), but can be given up: `is_given_up` is called some twenty times a second while the read waits.
-    /// Returns `None` if the read was given up; bytes that arrive later are still written to the memory. Otherwise nothing is written
-    /// after this has returned.
+    /// As [`read_at`](File::read_at), but can be given up: `is_given_up` is called some twenty times a second while the
+    /// read waits. Returns `None` if the read was given up; bytes that arrive later are still written to the memory.
+    /// Otherwise nothing is written after this has returned.
     ///
     /// # Errors
     /// As `read_at`.
@@ -258,8 +259,8 @@ impl File {
         unsafe { self.read_rest_to(place, partly, is_given_up) }
     }
 
-    /// As [`read_at`](File::read_at), without waiting: `done` is called with the result, in any thread, and before this returns if all
-    /// of it is in memory. `done` must not wait. Nothing is written to the memory after the call.
+    /// As [`read_at`](File::read_at), without waiting: `done` is called with the result, in any thread, and before this
+    /// returns if all of it is in memory. `done` must not wait. Nothing is written to the memory after the call.
     pub fn read_then(
         self: &Arc<Self>,
         lent: Lent,
@@ -308,7 +309,8 @@ impl File {
     ) {
         let (start, length) = (buffer.as_mut_ptr(), buffer.len());
         let buffer = Arc::new(HandedOver(UnsafeCell::new(buffer)));
-        // SAFETY: the vector lives as long as the keeper, does not move its bytes, and nothing else uses it until the read is done.
+        // SAFETY: the vector lives as long as the keeper, does not move its bytes, and nothing else uses it until the
+        // read is done.
         let lent = unsafe { Lent::new(start, length, Arc::clone(&buffer) as Arc<dyn Send + Sync>) };
         self.read_then(lent, offset_bytes, move |result| {
             // SAFETY: the read is done, so nothing writes to the bytes, and only this looks at the vector.
@@ -383,8 +385,8 @@ impl File {
     /// Asks the engine for a part of a read.
     ///
     /// # Safety
-    /// The first byte of the place is for the byte at `offset_bytes`. The place is lent to this part until the part is done, or its
-    /// keeper keeps it.
+    /// The first byte of the place is for the byte at `offset_bytes`. The place is lent to this part until the part is
+    /// done, or its keeper keeps it.
     unsafe fn begin(
         &self,
         place: &Place,
@@ -406,8 +408,8 @@ impl File {
     }
 
     /// # Safety
-    /// The place is valid for writes, and nothing else uses it, until this returns. If the read is given up, that holds as long as
-    /// the keeper lives. Without a keeper the read must not be given up.
+    /// The place is valid for writes, and nothing else uses it, until this returns. If the read is given up, that holds
+    /// as long as the keeper lives. Without a keeper the read must not be given up.
     unsafe fn read_to(
         &self,
         place: Place,
@@ -523,8 +525,8 @@ impl File {
 
     /// Cases B to E: reads from the engine, part by part.
     ///
-    /// `before_waiting` is called once, after as many parts as may be in flight have been begun. Returns whether all of it was read,
-    /// and not given up.
+    /// `before_waiting` is called once, after as many parts as may be in flight have been begun. Returns whether all of
+    /// it was read, and not given up.
     fn read_missing(
         &self,
         place: &Place,
@@ -540,8 +542,8 @@ impl File {
         while at < end || !under_way.reads.is_empty() {
             if at < end && under_way.reads.len() < PARTS {
                 let to = self.part_end(at, end);
-                // SAFETY: this part of the place is lent to this read alone. `under_way` waits for the read before the loan of the
-                // place ends, on every path; if the read is given up, its keeper keeps the place.
+                // SAFETY: this part of the place is lent to this read alone. `under_way` waits for the read before the
+                // loan of the place ends, on every path; if the read is given up, its keeper keeps the place.
                 let read = unsafe { self.begin(place, offset_bytes, at..to, None) };
                 under_way.reads.push_back(Arc::clone(&read));
                 read.settled(1); // The read has been begun.

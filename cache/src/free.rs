@@ -1,8 +1,8 @@
 //! The free frames, and which of them a request gets.
 //!
 //! A request gets adjacent frames where possible. Blocks that are fetched together are mostly read together, and adjacent
-//! frames are copied at once. The search begins where the last one ended and takes the first run that is long enough (next fit). If
-//! there is none within [`SEARCHED_WORDS`], the request gets single frames.
+//! frames are copied at once. The search begins where the last one ended and takes the first run that is long enough
+//! (next fit). If there is none within [`SEARCHED_WORDS`], the request gets single frames.
 //!
 //! Cost: a bit for each frame, and a few words for each request while free frames are adjacent.
 

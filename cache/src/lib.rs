@@ -25,10 +25,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! By module: `cache` is the face, `file` reads, `shared` drives the engine, `engine` decides, `slab` is the memory, `buffer` what
-//! direct I/O needs beside it, `records` what readers have read, `read_ahead` what they are taken to read next, `limit`
-//! how much a device is asked for, `speed` how much keeps it busy, [`backend`]
-//! where data comes from, [`tier`] a part of a local disk between them.
+//! By module: `cache` is the face, `file` reads, `shared` drives the engine, `engine` decides, `slab` is the memory,
+//! `buffer` what direct I/O needs beside it, `records` what readers have read, `read_ahead` what they are taken to read
+//! next, `limit` how much a device is asked for, `speed` how much keeps it busy, [`backend`] where data comes from,
+//! [`tier`] a part of a local disk between them.
 
 pub mod backend;
 mod buffer;

@@ -1,8 +1,8 @@
 //! Limit of prefetch requests in flight for a device.
 //!
-//! Additive increase, multiplicative decrease. When a device says that it is busy (429, 503), the limit is halved; further such answers
-//! to requests that were in flight at that time do not halve it again. Each round of successful requests raises it by one, up to
-//! the initial limit. Demand requests are not limited, since programs wait for them.
+//! Additive increase, multiplicative decrease. When a device says that it is busy (429, 503), the limit is halved;
+//! further such answers to requests that were in flight at that time do not halve it again. Each round of successful
+//! requests raises it by one, up to the initial limit. Demand requests are not limited, since programs wait for them.
 
 /// See the [module](self).
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! One read of a program, from its first miss to its last block.
 //!
-//! Two counts: `owed` are the blocks that the engine still has to get, under its lock; `left` are the blocks that are not copied
-//! yet. The thread that copies or fails the last block wakes the program, or calls its callback.
+//! Two counts: `owed` are the blocks that the engine still has to get, under its lock; `left` are the blocks that are
+//! not copied yet. The thread that copies or fails the last block wakes the program, or calls its callback.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -77,8 +77,8 @@ impl Read {
     /// A read that calls `then` when it is done. Without it, the current thread has to [wait](Read::wait).
     ///
     /// # Safety
-    /// `start` is valid for writes of `length` bytes, and nothing else uses them, until the read is done. With a keeper, as long as the
-    /// keeper lives.
+    /// `start` is valid for writes of `length` bytes, and nothing else uses them, until the read is done. With a
+    /// keeper, as long as the keeper lives.
     pub(crate) unsafe fn new(
         (start, keeper): (*mut u8, Option<Keeper>),
         (offset_bytes, length): (u64, usize),
@@ -170,7 +170,8 @@ impl Read {
         }
     }
 
-    /// Waits until the read is done, or `is_given_up` returns true; it is called every [`LOOK_EVERY`]. Returns whether the read is done.
+    /// Waits until the read is done, or `is_given_up` returns true; it is called every [`LOOK_EVERY`]. Returns whether
+    /// the read is done.
     pub(crate) fn wait_unless(&self, is_given_up: &mut dyn FnMut() -> bool) -> bool {
         while !self.is_done.load(Ordering::Acquire) {
             std::thread::park_timeout(LOOK_EVERY);

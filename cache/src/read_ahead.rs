@@ -1,24 +1,24 @@
 //! Read-ahead: a handle that reads a file in order, without hints, is expected to go on.
 //!
-//! Such a handle gets a stream of its own, which discloses a window ahead of the reads. It begins with a read that has to wait and
-//! is in order: it begins where the last one ended, or is a long first read at the beginning of the file. The window moves on as
-//! it is read, and is the larger of two:
+//! Such a handle gets a stream of its own, which discloses a window ahead of the reads. It begins with a read that has
+//! to wait and is in order: it begins where the last one ended, or is a long first read at the beginning of the file.
+//! The window moves on as it is read, and is the larger of two:
 //!
 //! * **A. Earned**: as many bytes as were read in order so far, at least [`FIRST_MIN_BYTES`].
-//! * **B. Staked**: four times the bytes that were read in order, or what keeps the device busy ([`Speed`](crate::speed::Speed)) if that
-//!   is more. The latter is at most [`STAKE_MAX_BYTES`], which is also used while it is not known, and at most [`STAKE_TIMES`]
-//!   the bytes that were read. The part beyond A is taken from the device's [`Credit`], and returned as it is read. If the
-//!   program stops, the unread part is lost. Credit begins at [`CREDIT_MAX_BYTES`]; an eighth of all bytes that are read in order is
-//!   added, up to that.
+//! * **B. Staked**: four times the bytes that were read in order, or what keeps the device busy
+//!   ([`Speed`](crate::speed::Speed)) if that is more. The latter is at most [`STAKE_MAX_BYTES`], which is also used
+//!   while it is not known, and at most [`STAKE_TIMES`] the bytes that were read. The part beyond A is taken from the
+//!   device's [`Credit`], and returned as it is read. If the program stops, the unread part is lost. Credit begins at
+//!   [`CREDIT_MAX_BYTES`]; an eighth of all bytes that are read in order is added, up to that.
 //!
 //! **Bound.** Whatever programs do, the bytes fetched in vain are at most the bytes that were read in order (or
 //! [`FIRST_MIN_BYTES`] for each handle), an eighth of that, and the first credit.
 //!
-//! The policy treats the stream as any other: unread blocks count against it. A handle that no longer reads in order gives up its
-//! stream.
+//! The policy treats the stream as any other: unread blocks count against it. A handle that no longer reads in order
+//! gives up its stream.
 //!
-//! **Order.** The kernel's own read-ahead sends several requests at once, and two may swap. So a read that begins where the read
-//! before the last one ended, within [`SLACK_BYTES`] of the last, is in order.
+//! **Order.** The kernel's own read-ahead sends several requests at once, and two may swap. So a read that begins where
+//! the read before the last one ended, within [`SLACK_BYTES`] of the last, is in order.
 //!
 //! Cost: two atomics for a read in order that hits.
 
@@ -33,8 +33,8 @@ const FIRST_MIN_BYTES: u64 = 128 << 10;
 /// B: bytes of a window, in multiples of the bytes that were read in order.
 const TIMES: u64 = 4;
 
-/// B: most bytes of a window on the device's account: this many, and this multiple of the bytes read in order. The policy allows a
-/// new stream as much, in blocks of 8 KiB.
+/// B: most bytes of a window on the device's account: this many, and this multiple of the bytes read in order. The
+/// policy allows a new stream as much, in blocks of 8 KiB.
 const STAKE_MAX_BYTES: u64 = 8 << 20;
 const STAKE_TIMES: u64 = 64;
 
@@ -42,7 +42,8 @@ const STAKE_TIMES: u64 = 64;
 const CREDIT_MAX_BYTES: u64 = 16 << 20;
 const EARNED_DIVISOR: u64 = 8;
 
-/// A window moves on when its length divided by this has been read, and at least this many bytes, or half of the window if that is less.
+/// A window moves on when its length divided by this has been read, and at least this many bytes, or half of the window
+/// if that is less.
 const STEP_DIVISOR: u64 = 8;
 const STEP_MIN_BYTES: u64 = 1 << 20;
 
@@ -103,7 +104,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// B: notes that the file was read in order up to `end`. Stakes that were read, or that A covers by now, go back to the credit.
+    /// B: notes that the file was read in order up to `end`. Stakes that were read, or that A covers by now, go back to
+    /// the credit.
     fn settle(&mut self, end: u64, credit: &mut Credit) {
         let in_order = end.saturating_sub(self.from);
         let unread_bytes = self.to.saturating_sub(end).saturating_sub(in_order);

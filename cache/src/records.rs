@@ -1,7 +1,8 @@
 //! Records of hits, on their way to the policy.
 //!
-//! A hit does not call the policy: it is noted here, and the policy is told in batches. There are several shards. Each has a lock of
-//! its own, held only to append or to take out. A thread always uses the same shard, so its reads stay in order.
+//! A hit does not call the policy: it is noted here, and the policy is told in batches. There are several shards. Each
+//! has a lock of its own, held only to append or to take out. A thread always uses the same shard, so its reads stay in
+//! order.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,8 @@
 //! The state that all handles of a cache share, and the driver around its engine: the lock, the clock, and work to be done.
 //!
 //! [`Shared::with_engine`] is the only way to the engine. It takes the lock, tells the policy which reads have been noted,
-//! acts, gives the lock up, and then carries out what the engine wants done (a [`Todo`]). Files released on the way are dropped after the
-//! lock is given up, too, since closing one may take a while.
+//! acts, gives the lock up, and then carries out what the engine wants done (a [`Todo`]). Files released on the way are
+//! dropped after the lock is given up, too, since closing one may take a while.
 //!
 //! Reads of blocks that are in frames do not come here: [`file`](crate::file) notes them in [`Records`]. The policy is told of
 //! them when a shard of notes is full, when a thread takes the engine's lock anyway, or at once if one of the blocks had been
@@ -26,7 +26,8 @@ use crate::read_ahead::ReadAhead;
 use crate::records::{Record, Records};
 use crate::slab::{Frame, Slab};
 
-/// Closed files to remember, for each frame. A file without a block in a frame is not worth remembering, so there are never more.
+/// Closed files to remember, for each frame. A file without a block in a frame is not worth remembering, so there are
+/// never more.
 const CLOSED_PER_FRAME: usize = 1;
 
 /// The table of hinted files shrinks when less than one entry in this many is in use.

@@ -8,14 +8,14 @@
 //!   [publishes](Slab::publish) and [evicts](Slab::evict) them.
 //! * **B. Readers**, at any time, [pin](Slab::pin) a block's frame, copy out of it and unpin it.
 //!
-//! **Pins.** A reader first adds its pin and then checks that the frame is valid and has its block. An eviction clears *valid*; if the
-//! frame is pinned then, it is in limbo until it has no pin. Both are read-modify-write operations on one word, so one of them
-//! is first: either the reader sees that the frame is not valid, or the owner sees the pin. Data is written only
-//! while the frame is not valid and no reader that saw it valid has it pinned.
+//! **Pins.** A reader first adds its pin and then checks that the frame is valid and has its block. An eviction clears
+//! *valid*; if the frame is pinned then, it is in limbo until it has no pin. Both are read-modify-write operations on
+//! one word, so one of them is first: either the reader sees that the frame is not valid, or the owner sees the pin.
+//! Data is written only while the frame is not valid and no reader that saw it valid has it pinned.
 //!
-//! **Table.** Open addressing with linear probing. A removal closes the gap by moving entries, so a concurrent search may miss its
-//! block. It never finds a wrong one, since the header is compared under the pin. The owner's own searches ([`Slab::holds`]) are exact,
-//! since only the owner moves entries.
+//! **Table.** Open addressing with linear probing. A removal closes the gap by moving entries, so a concurrent search
+//! may miss its block. It never finds a wrong one, since the header is compared under the pin. The owner's own searches
+//! ([`Slab::holds`]) are exact, since only the owner moves entries.
 //!
 //! May fail: [`Slab::new`], if there is no memory.
 
@@ -74,7 +74,8 @@ pub(crate) struct Slab {
     is_starving: AtomicBool,
 }
 
-// SAFETY: `base` is a mapping that lives as long as the slab. Threads access it by atomics, or access data as the module describes.
+// SAFETY: `base` is a mapping that lives as long as the slab. Threads access it by atomics, or access data as the
+// module describes.
 unsafe impl Send for Slab {}
 // SAFETY: as above.
 unsafe impl Sync for Slab {}
@@ -179,8 +180,9 @@ impl Slab {
         None
     }
 
-    /// B. Prefetches, all at once, the headers that [`pin`](Slab::pin) will read for `count` blocks from `first` on, and the data at
-    /// `from` of the first. Otherwise each pin would wait for the one before it, and the copy for its pin.
+    /// B. Prefetches, all at once, the headers that [`pin`](Slab::pin) will read for `count` blocks from `first` on,
+    /// and the data at `from` of the first. Otherwise each pin would wait for the one before it, and the copy for its
+    /// pin.
     #[inline]
     pub(crate) fn load(&self, first: Block, count: u64, from: usize) {
         for index in first.index..first.index + count {
@@ -253,11 +255,13 @@ impl Slab {
         assert!(from + length <= frames.len() * self.block_bytes, "beyond the blocks");
         assert!(frames.end <= self.frames);
         let data = self.data(frames.start);
-        // SAFETY: within the frames, as just asserted. While they are pinned nothing writes to them. The caller vouches for `to`.
+        // SAFETY: within the frames, as just asserted. While they are pinned nothing writes to them. The caller vouches
+        // for `to`.
         unsafe { std::ptr::copy_nonoverlapping(data.add(from), to, length) }
     }
 
-    /// The blocks of a file of `blocks` blocks that are in frames, ascending. For reports: blocks may come and go during the search.
+    /// The blocks of a file of `blocks` blocks that are in frames, ascending. For reports: blocks may come and go
+    /// during the search.
     pub(crate) fn blocks_of(&self, file: FileId, blocks: u64) -> Vec<u64> {
         let mut found: Vec<u64> = if blocks <= u64::from(self.frames()) {
             (0..blocks).filter(|&index| self.holds(Block { file, index })).collect()
@@ -291,8 +295,8 @@ impl Slab {
         self.is_starving.store(is_starving, Ordering::SeqCst);
     }
 
-    /// A frame's data. Only the owner of a frame may write there: the frame is not valid, was [free](Slab::is_free), and has been given
-    /// to no other request.
+    /// A frame's data. Only the owner of a frame may write there: the frame is not valid, was [free](Slab::is_free),
+    /// and has been given to no other request.
     pub(crate) fn data(&self, frame: Frame) -> *mut u8 {
         assert!(frame < self.frames);
         // SAFETY: within the mapping.
@@ -373,8 +377,8 @@ impl Slab {
     #[inline]
     fn entry(&self, place: usize) -> &AtomicU64 {
         debug_assert!(place <= self.mask);
-        // SAFETY: within the table at the beginning of the mapping; aligned, and accessed only as atomics. The mapping begins as
-        // zeros, which are empty entries.
+        // SAFETY: within the table at the beginning of the mapping; aligned, and accessed only as atomics. The mapping
+        // begins as zeros, which are empty entries.
         unsafe { &*self.base.as_ptr().cast::<AtomicU64>().add(place) }
     }
 

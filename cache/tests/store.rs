@@ -1,5 +1,5 @@
-//! The cache over a real S3 server that is slow, busy, broken, or gone. No byte is wrong, only reads that cannot be served fail, and
-//! nothing has to be restarted.
+//! The cache over a real S3 server that is slow, busy, broken, or gone. No byte is wrong, only reads that cannot be
+//! served fail, and nothing has to be restarted.
 
 use std::collections::BTreeSet;
 use std::path::Path;

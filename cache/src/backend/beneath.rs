@@ -1,13 +1,15 @@
 //! Resolves names strictly below a folder.
 //!
-//! A user with write access to a folder can create a link in it to any file. A server that follows the link would serve that file
-//! with its own rights. Here names never lead out of one folder, whatever is renamed or linked at the same time:
+//! A user with write access to a folder can create a link in it to any file. A server that follows the link would serve
+//! that file with its own rights. Here names never lead out of one folder, whatever is renamed or linked at the same
+//! time:
 //!
 //! * **A. In one system call** where possible: `openat2` resolves below the folder, and stops at other file systems.
 //! * **B. Name by name** at such a mount, or where there is no `openat2`. Other file systems are entered, except mounts of
 //!   foretell (C).
-//! * **C. Mounts of foretell are not entered.** A daemon that looks into its own mount, directly or through another daemon, waits for
-//!   itself, and no signal ends that. The mount table shows which mounts these are, without asking them.
+//! * **C. Mounts of foretell are not entered.** A daemon that looks into its own mount, directly or through another
+//!   daemon, waits for itself, and no signal ends that. The mount table shows which mounts these are, without asking
+//!   them.
 //!
 //! If the folder is renamed or removed, names are still resolved below it.
 
@@ -62,8 +64,8 @@ impl Beneath {
     /// Opens `path` below the folder; an empty path is the folder itself. The descriptor is closed on exec. Nothing is created.
     ///
     /// # Errors
-    /// `EXDEV` for a path that leads outside, [`REFUSED`] for mounts of foretell, `ELOOP` as in [`Links`], and any other error of the
-    /// system.
+    /// `EXDEV` for a path that leads outside, [`REFUSED`] for mounts of foretell, `ELOOP` as in [`Links`], and any
+    /// other error of the system.
     pub fn open(&self, path: &Path, flags: OFlags, links: Links) -> Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC;
         let inside = match links {

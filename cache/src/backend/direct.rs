@@ -10,8 +10,8 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::buffer::{Buffer, UNIT};
 
-/// Whether the file system supports reads that return instead of waiting (`RWF_NOWAIT`), as the ring needs. A read at the end of the
-/// file shows it, and starts no I/O.
+/// Whether the file system supports reads that return instead of waiting (`RWF_NOWAIT`), as the ring needs. A read at
+/// the end of the file shows it, and starts no I/O.
 pub(super) fn can_decline_to_wait(file: &File, size_bytes: u64) -> bool {
     let mut byte = [0];
     let mut pieces = [IoSliceMut::new(&mut byte)];
@@ -53,7 +53,8 @@ impl Direct {
         self.is_refused.store(true, Ordering::Relaxed);
     }
 
-    /// Whether offset and pieces are aligned for direct I/O. If the read `is_end` of the request, the last piece may have any length.
+    /// Whether offset and pieces are aligned for direct I/O. If the read `is_end` of the request, the last piece may
+    /// have any length.
     pub(super) fn takes(&self, offset_bytes: u64, pieces: &[libc::iovec], is_end: bool) -> bool {
         let is_aligned =
             |piece: &libc::iovec| piece.iov_base.addr().is_multiple_of(self.memory_unit);
@@ -112,8 +113,8 @@ struct Cachestat {
 /// The same number on every architecture.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Whether the page cache has all of this range, as far as the kernel tells. It does not tell of files that the caller neither owns
-/// nor may write: the answer is no.
+/// Whether the page cache has all of this range, as far as the kernel tells. It does not tell of files that the caller
+/// neither owns nor may write: the answer is no.
 pub(super) fn is_cached(file: &File, offset_bytes: u64, length_bytes: u64) -> bool {
     let page = rustix::param::page_size() as u64;
     let pages = (offset_bytes + length_bytes).div_ceil(page) - offset_bytes / page;

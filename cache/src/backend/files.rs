@@ -1,16 +1,17 @@
 //! Files of a folder: their versions, their descriptors, and how they are read.
 //!
-//! **Versions.** A version is device, inode, size, mtime and ctime at `open`. They are compared again after each read, so bytes are
-//! served only if the file was still that version when they had been read.
+//! **Versions.** A version is device, inode, size, mtime and ctime at `open`. They are compared again after each read,
+//! so bytes are served only if the file was still that version when they had been read.
 //!
-//! **Descriptors.** More files can be open than the process has descriptors. A [`LocalFile`] keeps an [`OpenFile`] while there are
-//! descriptors to spare. When there are none, a second-chance (CLOCK) queue picks files to close: a file that was read since its last
-//! turn is passed over once. Reads in flight keep their descriptor. The next read opens the file again, in a thread, since that may
-//! block. The file has changed if its name leads to another version by then.
+//! **Descriptors.** More files can be open than the process has descriptors. A [`LocalFile`] keeps an [`OpenFile`]
+//! while there are descriptors to spare. When there are none, a second-chance (CLOCK) queue picks files to close: a
+//! file that was read since its last turn is passed over once. Reads in flight keep their descriptor. The next read
+//! opens the file again, in a thread, since that may block. The file has changed if its name leads to another version
+//! by then.
 //!
-//! **Changing files** ([`open_changing`](super::local::LocalBackend::open_changing)) have no version. They are read through the page
-//! cache, and keep the descriptor that they came with. They are counted apart, so that a caller that can do without one can ask first
-//! ([`Readers::can_hold_more`]).
+//! **Changing files** ([`open_changing`](super::local::LocalBackend::open_changing)) have no version. They are read
+//! through the page cache, and keep the descriptor that they came with. They are counted apart, so that a caller that
+//! can do without one can ask first ([`Readers::can_hold_more`]).
 
 use std::collections::VecDeque;
 use std::fs::{File, Metadata};

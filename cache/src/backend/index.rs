@@ -2,9 +2,9 @@
 //!
 //! The list is fixed for the life of the back end. Bytes and versions come from the store.
 //!
-//! * **A.** The list has the file's size: finding the file does not ask the store. Opening it does. The first version that is opened
-//!   is the one that the list stands for. If a later open finds another version, or the first one finds another size, that open
-//!   fails as [`Changed`](BackendError::Changed), and from then on the file is one of B.
+//! * **A.** The list has the file's size: finding the file does not ask the store. Opening it does. The first version
+//!   that is opened is the one that the list stands for. If a later open finds another version, or the first one finds
+//!   another size, that open fails as [`Changed`](BackendError::Changed), and from then on the file is one of B.
 //! * **B.** The list does not have the size: finding the file asks the store.
 //!
 //! A name that is both a file and a folder is a folder.
@@ -39,8 +39,9 @@ pub struct Index {
 }
 
 impl Index {
-    /// Parses a list: on each line a path with `/` between its parts, and optionally a tab and the size in bytes. Empty lines, lines that
-    /// begin with `#`, and `./` before a path are ignored. If a path comes twice, the later line holds.
+    /// Parses a list: on each line a path with `/` between its parts, and optionally a tab and the size in bytes. Empty
+    /// lines, lines that begin with `#`, and `./` before a path are ignored. If a path comes twice, the later line
+    /// holds.
     ///
     /// # Errors
     /// The first line that is wrong, or whose path cannot be that of a file.
@@ -159,8 +160,8 @@ impl fmt::Debug for IndexBackend {
 }
 
 impl IndexBackend {
-    /// The files of `remote` that `index` names. `remote` is never asked to list. It must tell a time or a tag of each file that it
-    /// finds.
+    /// The files of `remote` that `index` names. `remote` is never asked to list. It must tell a time or a tag of each
+    /// file that it finds.
     pub fn new(remote: Arc<dyn Backend>, index: Index) -> Self {
         IndexBackend { remote, index: Arc::new(index), seen: Mutex::default() }
     }

@@ -18,7 +18,8 @@ use super::reach::Reach;
 use super::uring::Ring;
 use super::{Backend, BackendError, Entry, FileInfo, Found, Kind, Listing, Opened, Whole};
 
-/// Local folders. They are not opened by address, since the caller has to decide [how far](LocalBackend::beneath) links may lead.
+/// Local folders. They are not opened by address, since the caller has to decide [how far](LocalBackend::beneath) links
+/// may lead.
 pub(super) const KIND: Kind = Kind { name: "local", by_address: None, worlds: world::worlds };
 
 /// Default number of requests at once: it keeps a solid-state disk busy, and the queue of any disk short.
@@ -45,8 +46,9 @@ impl fmt::Debug for LocalBackend {
 }
 
 impl LocalBackend {
-    /// The files below `root`, read by io_uring if it is available, otherwise by threads. At most `depth` requests are in flight (default
-    /// 32), fewer if descriptors are short. Links are followed anywhere, with the rights of this process.
+    /// The files below `root`, read by io_uring if it is available, otherwise by threads. At most `depth` requests are
+    /// in flight (default 32), fewer if descriptors are short. Links are followed anywhere, with the rights of this
+    /// process.
     ///
     /// # Errors
     /// If `root` is not a folder.
@@ -55,9 +57,9 @@ impl LocalBackend {
         Self::with(reach, depth.unwrap_or(DEPTH), || Some(Ring::new()))
     }
 
-    /// As `new`, but confined to files below `root`: for servers, whose clients have other rights. Links are [shown](Found::Link) as
-    /// links, and [mounts of foretell](beneath) are not entered. The back end stays with the folder that `root` names now, even if
-    /// another takes its place.
+    /// As `new`, but confined to files below `root`: for servers, whose clients have other rights. Links are
+    /// [shown](Found::Link) as links, and [mounts of foretell](beneath) are not entered. The back end stays with the
+    /// folder that `root` names now, even if another takes its place.
     ///
     /// # Errors
     /// If `root` is not a folder.
@@ -142,8 +144,8 @@ impl LocalBackend {
     }
 
     /// An open file whose bytes may change while it is open. The caller has to report changes
-    /// ([`File::changed`](crate::File::changed)). `version` is the version at this time. Reads return the bytes that are there, and
-    /// fail as [`Changed`](BackendError::Changed) if the file is shorter than was told.
+    /// ([`File::changed`](crate::File::changed)). `version` is the version at this time. Reads return the bytes that
+    /// are there, and fail as [`Changed`](BackendError::Changed) if the file is shorter than was told.
     pub fn open_changing(&self, file: File, version: Arc<[u8]>, size_bytes: u64) -> Opened {
         let object = OpenFile::changing(file, size_bytes, &self.readers);
         Opened { version, size_bytes, object }
@@ -226,8 +228,8 @@ impl Backend for LocalBackend {
         self.found(Self::place(path)?)?.ok_or(BackendError::NotFound)
     }
 
-    /// Left out are names that are not UTF-8, files of other kinds than regular files, folders and links, and dangling links if links
-    /// are followed.
+    /// Left out are names that are not UTF-8, files of other kinds than regular files, folders and links, and dangling
+    /// links if links are followed.
     fn list(&self, path: &str) -> Result<Box<dyn Listing>, BackendError> {
         let place = Self::place(path)?;
         let folder = self.readers.reach.open(place, OFlags::RDONLY | OFlags::DIRECTORY)?;

@@ -1,7 +1,7 @@
 //! Where data comes from: local files, object stores, memory.
 //!
-//! A back end is two small traits. [`Backend::open`] finds a file and its current version. [`Object::start`] begins a read of that
-//! version. The engine decides the size, number and order of requests.
+//! A back end is two small traits. [`Backend::open`] finds a file and its current version. [`Object::start`] begins a
+//! read of that version. The engine decides the size, number and order of requests.
 //!
 //! The caller
 //! * asks for ranges that are not empty and lie within the size that `open` told;
@@ -9,8 +9,8 @@
 //!
 //! The back end
 //! * returns from `start` without waiting for the data;
-//! * [fills](Request::fill) the request and [completes](Request::complete) it, from any thread. A request that is dropped instead
-//!   fails as [`Lost`](BackendError::Lost);
+//! * [fills](Request::fill) the request and [completes](Request::complete) it, from any thread. A request that is
+//!   dropped instead fails as [`Lost`](BackendError::Lost);
 //! * never completes a request successfully with bytes of another version;
 //! * fails with [`Busy`](BackendError::Busy) if it is overloaded. The engine then sends fewer requests at once.
 //!
@@ -44,8 +44,8 @@ pub use request::Request;
 pub(crate) use traits::cannot_list;
 pub use traits::{Backend, Object, Opened};
 
-/// All kinds of back end. A new one is a file of this folder, its `mod` above, and its entry here: then [`at`] opens its addresses
-/// and the conformance suite runs on it (`docs/internals/extending.md`).
+/// All kinds of back end. A new one is a file of this folder, its `mod` above, and its entry here: then [`at`] opens
+/// its addresses and the conformance suite runs on it (`docs/internals/extending.md`).
 pub const KINDS: &[Kind] = &[
     local::KIND,
     memory::KIND,

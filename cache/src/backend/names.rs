@@ -40,8 +40,8 @@ pub struct Entry {
 
 /// The entries of a folder, as many at a time as the store tells at once.
 pub trait Listing: Send {
-    /// The next entries, in no particular order; none at the end. Waits for them. Each name comes once. A name that is both a file and
-    /// a folder comes as a folder, as in [`find`](super::Backend::find).
+    /// The next entries, in no particular order; none at the end. Waits for them. Each name comes once. A name that is
+    /// both a file and a folder comes as a folder, as in [`find`](super::Backend::find).
     ///
     /// # Errors
     /// Any error of the store. It ends the listing.

@@ -1,15 +1,16 @@
 //! Object stores: S3, GCS, Azure and HTTP, through the `object_store` crate.
 //!
-//! **Versions.** A read is conditional on the ETag that `open` found (`If-Match`). If a server gives no ETag, the modification time (in
-//! whole seconds) and the size of its answer are compared instead. A weak ETag is compared together with them, since it may stay the
-//! same when bytes change (RFC 9110, section 8.8.1).
+//! **Versions.** A read is conditional on the ETag that `open` found (`If-Match`). If a server gives no ETag, the
+//! modification time (in whole seconds) and the size of its answer are compared instead. A weak ETag is compared
+//! together with them, since it may stay the same when bytes change (RFC 9110, section 8.8.1).
 //!
-//! **Retries.** A demand read is retried, with pauses that grow and are randomised, until a [deadline](ObjectOptions::deadline). A
-//! prefetch is not: a program that needs the block will demand it. The crate's own retries are off, since they would hide
-//! that a server is busy and should get fewer requests.
+//! **Retries.** A demand read is retried, with pauses that grow and are randomised, until a
+//! [deadline](ObjectOptions::deadline). A prefetch is not: a program that needs the block will demand it. The crate's
+//! own retries are off, since they would hide that a server is busy and should get fewer requests.
 //!
-//! By module: `address` makes a client from an address, the `settings` (`names` has the tables) and AWS `profile`s; `wire` corrects
-//! requests and answers; `tries` retries; `errors` translates errors; `versions` tells versions apart; `listing` lists.
+//! By module: `address` makes a client from an address, the `settings` (`names` has the tables) and AWS `profile`s;
+//! `wire` corrects requests and answers; `tries` retries; `errors` translates errors; `versions` tells versions apart;
+//! `listing` lists.
 
 mod address;
 mod errors;
@@ -135,13 +136,13 @@ impl ObjectBackend {
         })
     }
 
-    /// The store at an address: `s3://bucket/prefix`, `gs://…`, `az://container/prefix`, `https://host/path`. Credentials, endpoint and
-    /// region come from the usual environment variables (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …), AWS profiles, and the
-    /// machine's metadata service.
+    /// The store at an address: `s3://bucket/prefix`, `gs://…`, `az://container/prefix`, `https://host/path`.
+    /// Credentials, endpoint and region come from the usual environment variables (`AWS_ACCESS_KEY_ID`,
+    /// `AWS_ENDPOINT_URL`, …), AWS profiles, and the machine's metadata service.
     ///
-    /// Names in a bucket are keys. Names at a web server are relative to the address, and are percent-encoded in requests. A name
-    /// that begins with `http://` or `https://` is a whole address at the same server and is sent as written. The empty name is the
-    /// address itself. The query of the address goes with each request.
+    /// Names in a bucket are keys. Names at a web server are relative to the address, and are percent-encoded in
+    /// requests. A name that begins with `http://` or `https://` is a whole address at the same server and is sent as
+    /// written. The empty name is the address itself. The query of the address goes with each request.
     ///
     /// # Errors
     /// If the address is wrong, or settings are missing.
@@ -149,8 +150,9 @@ impl ObjectBackend {
         ObjectBackend::configured(address, &[], options)
     }
 
-    /// As [`at`](ObjectBackend::at), with settings that override the environment. `docs/reference/stores.md` lists their names: those
-    /// of the environment variables in lower case, with or without the prefix `aws_`, `google_` or `azure_`.
+    /// As [`at`](ObjectBackend::at), with settings that override the environment. `docs/reference/stores.md` lists
+    /// their names: those of the environment variables in lower case, with or without the prefix `aws_`, `google_` or
+    /// `azure_`.
     ///
     /// # Errors
     /// If the address is wrong, or a setting is unknown, wrong or missing.
@@ -178,8 +180,9 @@ impl ObjectBackend {
         })
     }
 
-    /// Identifies this store and the part of it that its address names, wherever its settings come from. It is made of endpoint or
-    /// region, account, and address. It has no secrets, except that the query of a web server's address is in it.
+    /// Identifies this store and the part of it that its address names, wherever its settings come from. It is made of
+    /// endpoint or region, account, and address. It has no secrets, except that the query of a web server's address is
+    /// in it.
     pub fn identity(&self) -> &str {
         &self.identity
     }
@@ -298,15 +301,15 @@ impl ObjectBackend {
         }
     }
 
-    /// Whether the address itself is the key of an object that is not empty. An empty one may stand for an empty folder. Waits for the
-    /// answer; an error counts as no.
+    /// Whether the address itself is the key of an object that is not empty. An empty one may stand for an empty
+    /// folder. Waits for the answer; an error counts as no.
     pub fn is_object(&self) -> bool {
         let has_bytes = || self.head("").is_ok_and(|found| found.size > 0);
         self.can_list && !self.prefix.as_ref().is_empty() && has_bytes()
     }
 
-    /// Whether there are keys that begin with a slash. Paths cannot name them, but a recursive [listing](Self::list_keys) of the
-    /// whole bucket has them, without the slash. Waits for the answer.
+    /// Whether there are keys that begin with a slash. Paths cannot name them, but a recursive
+    /// [listing](Self::list_keys) of the whole bucket has them, without the slash. Waits for the answer.
     ///
     /// # Errors
     /// Any error of the store.
@@ -321,8 +324,8 @@ impl ObjectBackend {
     }
 
     /// Lists the keys of the folder at `path` as the store has them: a name that is both a file and a folder comes twice. If
-    /// `is_recursive`, lists all keys below the folder, with names relative to it. There are no folders among these, but an empty
-    /// object may stand for one. See [`has_keys_without_a_root`](Self::has_keys_without_a_root).
+    /// `is_recursive`, lists all keys below the folder, with names relative to it. There are no folders among these,
+    /// but an empty object may stand for one. See [`has_keys_without_a_root`](Self::has_keys_without_a_root).
     ///
     /// # Errors
     /// As [`list`](Backend::list).

@@ -87,7 +87,8 @@ impl Request {
                 continue;
             }
             let count = rest.len().min(part.length - skip);
-            // SAFETY: the target lies within the part, which only this request uses until it ends, so `bytes` does not overlap it.
+            // SAFETY: the target lies within the part, which only this request uses until it ends, so `bytes` does not
+            // overlap it.
             unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), part.start.add(skip), count) };
             (rest, skip) = (&rest[count..], 0);
             if rest.is_empty() {
@@ -126,8 +127,8 @@ impl Request {
         self.filled += count;
     }
 
-    /// Ends the request. If `result` is `Ok` but bytes are missing, the file has become shorter since it was opened: the request
-    /// fails as [`Changed`](BackendError::Changed).
+    /// Ends the request. If `result` is `Ok` but bytes are missing, the file has become shorter since it was opened:
+    /// the request fails as [`Changed`](BackendError::Changed).
     pub fn complete(mut self, result: Result<(), BackendError>) {
         self.end(result);
     }

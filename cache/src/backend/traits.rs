@@ -19,8 +19,8 @@ pub trait Backend: Send + Sync + 'static {
     /// [`BackendError::NotFound`] if there is no file, and any other error of the store.
     fn open(&self, path: &str) -> Result<Opened, BackendError>;
 
-    /// Opens the version of the file at `path` that [`find`](Backend::find) or a listing told of, without asking the store again
-    /// where that is possible.
+    /// Opens the version of the file at `path` that [`find`](Backend::find) or a listing told of, without asking the
+    /// store again where that is possible.
     ///
     /// # Errors
     /// As `open`. If the version is no longer there, the open may succeed and the first read fail.
@@ -111,8 +111,8 @@ pub trait Object: Send + Sync + 'static {
     /// Begins a read. The [module above](super) lists the duties.
     fn start(self: Arc<Self>, request: Request);
 
-    /// Whether the block at `offset_bytes` is near: it will come from a faster place than the rest. This is called often and under
-    /// a lock. The answer may be out of date.
+    /// Whether the block at `offset_bytes` is near: it will come from a faster place than the rest. This is called
+    /// often and under a lock. The answer may be out of date.
     fn is_near(&self, offset_bytes: u64) -> bool {
         let _ = offset_bytes;
         false

@@ -1,9 +1,9 @@
 //! Reads of local files by io_uring.
 //!
-//! One thread owns the ring: it submits the requests that [`Ring::start`] has queued, and reaps completions. It sleeps waiting for a
-//! completion. One of these is a read of the *bell*, an eventfd that is written to when a request is queued while the thread
-//! sleeps. Requests that follow from completions are submitted with the call that waits for the next completion.
-//! `docs/internals/cache.md` says why callers do not submit their requests themselves.
+//! One thread owns the ring: it submits the requests that [`Ring::start`] has queued, and reaps completions. It sleeps
+//! waiting for a completion. One of these is a read of the *bell*, an eventfd that is written to when a request is
+//! queued while the thread sleeps. Requests that follow from completions are submitted with the call that waits for the
+//! next completion. `docs/internals/cache.md` says why callers do not submit their requests themselves.
 //!
 //! How a request is read:
 //!
@@ -13,8 +13,8 @@
 //!
 //! A short read continues where it stopped, possibly as another case. A read that the ring cannot do goes to a thread.
 //!
-//! Invariants: each slot in use has one read in the kernel. The slot owns its memory, descriptors and vector of pieces until the
-//! completion has been reaped. The thread does not end before that, even if it panics.
+//! Invariants: each slot in use has one read in the kernel. The slot owns its memory, descriptors and vector of pieces
+//! until the completion has been reaped. The thread does not end before that, even if it panics.
 
 use std::collections::VecDeque;
 use std::fs::File;

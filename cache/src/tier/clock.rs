@@ -1,15 +1,15 @@
 //! Replacement in the tier: which slot a new block gets, and which block it evicts.
 //!
 //! The algorithm is generalised CLOCK (Smith, ACM TODS 1978) with one difference. Each use of a block adds to its count, up to
-//! [`USES_MAX`]. A hand goes round the slots, takes one from the count that it passes, and evicts a block whose count is zero. The
-//! difference: the hand makes *one* step for each block that is offered. If the block there has uses left, the new block is
-//! declined. A new block begins with [`USES_FIRST`].
+//! [`USES_MAX`]. A hand goes round the slots, takes one from the count that it passes, and evicts a block whose count
+//! is zero. The difference: the hand makes *one* step for each block that is offered. If the block there has uses left,
+//! the new block is declined. A new block begins with [`USES_FIRST`].
 //!
-//! **Why.** The tier's main load is a loop over data that does not fit: a data set, read once each epoch, shuffled or not. LRU, FIFO
-//! and ordinary CLOCK evict nearly everything before it is read again. Of data twice the tier's size they have hit ratios of 15 to
-//! 19 %; this has 50 %, the highest possible. Of data four times its size they have 3 %, this 12 %. BIP (Qureshi et al., ISCA 2007)
-//! also keeps a part of a loop: it admits one block in 32 at random. This algorithm notices by itself when its blocks are not
-//! used any more, and has replaced them after four to eight rounds.
+//! **Why.** The tier's main load is a loop over data that does not fit: a data set, read once each epoch, shuffled or
+//! not. LRU, FIFO and ordinary CLOCK evict nearly everything before it is read again. Of data twice the tier's size
+//! they have hit ratios of 15 to 19 %; this has 50 %, the highest possible. Of data four times its size they have 3 %,
+//! this 12 %. BIP (Qureshi et al., ISCA 2007) also keeps a part of a loop: it admits one block in 32 at random. This
+//! algorithm notices by itself when its blocks are not used any more, and has replaced them after four to eight rounds.
 //!
 //! Cost: a byte a slot, and O(1) for each block, except that the hand skips slots that are being written.
 
@@ -18,8 +18,8 @@ pub(crate) type Slot = u32;
 
 /// Uses of a block that are counted, at most.
 const USES_MAX: u8 = 3;
-/// Uses that a new block begins with. With 1, the hit ratio on data twice the tier's size is 40 % instead of 50 %; with 3, blocks
-/// that are not used any more stay longer.
+/// Uses that a new block begins with. With 1, the hit ratio on data twice the tier's size is 40 % instead of 50 %; with
+/// 3, blocks that are not used any more stay longer.
 const USES_FIRST: u8 = 2;
 /// The slot is free, or being written.
 const NOT_THERE: u8 = u8::MAX;
@@ -55,8 +55,8 @@ impl Clock {
         Clock { uses, slots, free, unbacked, hand: 0 }
     }
 
-    /// A slot for a block that is offered; `None` if it is declined. With `may_grow` the slot may need more room on the disk. The slot
-    /// counts as being written until it is [there](Clock::is_there) or [free](Clock::is_free).
+    /// A slot for a block that is offered; `None` if it is declined. With `may_grow` the slot may need more room on the
+    /// disk. The slot counts as being written until it is [there](Clock::is_there) or [free](Clock::is_free).
     pub(crate) fn place(&mut self, may_grow: bool) -> Option<Place> {
         let place = if let Some(slot) = self.free.pop() {
             Place::Free(slot)

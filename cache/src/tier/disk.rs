@@ -1,8 +1,9 @@
 //! The two files, and the folder's lock.
 //!
 //! Data bypass the page cache (`O_DIRECT`). A second copy of the data there would evict other programs' pages, and
-//! dirty pages would pile up until the kernel makes writers wait. On a file system without direct I/O the page cache is used, and
-//! pages are dropped after a read or write where possible (`POSIX_FADV_DONTNEED`). The index is small and goes through the page cache.
+//! dirty pages would pile up until the kernel makes writers wait. On a file system without direct I/O the page cache is
+//! used, and pages are dropped after a read or write where possible (`POSIX_FADV_DONTNEED`). The index is small and
+//! goes through the page cache.
 //!
 //! Reads and writes of data are whole *units* of [`UNIT`] bytes, at multiples of it, in memory and on disk.
 

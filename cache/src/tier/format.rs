@@ -1,22 +1,23 @@
 //! The format of the files on disk.
 //!
-//! `foretell-tier.data` is an array of *slots* of one block each. `foretell-tier.index` has a header and then an *entry* of 16 bytes
-//! for each slot: the block's key and its check.
+//! `foretell-tier.data` is an array of *slots* of one block each. `foretell-tier.index` has a header and then an
+//! *entry* of 16 bytes for each slot: the block's key and its check.
 //!
 //! ```text
 //! header  magic 8 | version u32 | unused u32 | block bytes u64 | seed u64 | check of these u64   (then up to 4096: zeros)
 //! entry   key u64 | check u64                          all little endian; a key of 0 is no block
 //! ```
 //!
-//! A [`FileKey`] is a hash of what identifies a version of a file: address of the store, path, version, size. A block's *key* is a
-//! 64-bit hash of file key and index. Its *check* is a hash of its bytes, seeded by file key, index and length.
+//! A [`FileKey`] is a hash of what identifies a version of a file: address of the store, path, version, size. A block's
+//! *key* is a 64-bit hash of file key and index. Its *check* is a hash of its bytes, seeded by file key, index and
+//! length.
 //!
-//! So a block is served only if slot, entry and bytes belong together and to the version that was opened. An entry without its data,
-//! data without its entry, a half of either, or two blocks with one key fail the check and count as absent. So writes
-//! need no order, and nothing is ever synced.
+//! So a block is served only if slot, entry and bytes belong together and to the version that was opened. An entry
+//! without its data, data without its entry, a half of either, or two blocks with one key fail the check and count as
+//! absent. So writes need no order, and nothing is ever synced.
 //!
-//! The hash is XXH3, which does not resist an attacker who searches for collisions. So each index has a random seed, and users who
-//! can write to the folder are trusted.
+//! The hash is XXH3, which does not resist an attacker who searches for collisions. So each index has a random seed,
+//! and users who can write to the folder are trusted.
 
 use std::hash::{BuildHasher, RandomState};
 

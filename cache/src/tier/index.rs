@@ -2,8 +2,8 @@
 //!
 //! A block is *there* (it can be read) or *coming* (it is being written, and its slot is reserved for it).
 //!
-//! Cost: 17 bytes for each slot that was used, 5 to 11 more in the table, and 16 in the index on disk. That is about 0.3 % of a block
-//! of 8 KiB in memory, and 0.2 % on disk.
+//! Cost: 17 bytes for each slot that was used, 5 to 11 more in the table, and 16 in the index on disk. That is about
+//! 0.3 % of a block of 8 KiB in memory, and 0.2 % on disk.
 
 use std::collections::HashSet;
 
@@ -103,8 +103,8 @@ impl Index {
         self.clock.is_used(slot);
     }
 
-    /// Gives a slot to a block that is neither there nor coming; `None` if it is declined. The block is coming then, and the slot's
-    /// old block is forgotten.
+    /// Gives a slot to a block that is neither there nor coming; `None` if it is declined. The block is coming then,
+    /// and the slot's old block is forgotten.
     pub(crate) fn admit(&mut self, key: Key, may_grow: bool) -> Option<Place> {
         debug_assert!(!self.has(key));
         let place = self.clock.place(may_grow)?;

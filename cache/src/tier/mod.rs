@@ -1,24 +1,24 @@
 //! The second tier: blocks of remote stores, kept on a part of a local disk.
 //!
 //! It is a back end around another one ([`Tier::over`]). A block that comes from the remote store is written to the disk in the
-//! background, and read from there when it is wanted again. To the policy, near blocks are a device with a queue and a fetch time of
-//! its own (`Object::is_near`).
+//! background, and read from there when it is wanted again. To the policy, near blocks are a device with a queue and a
+//! fetch time of its own (`Object::is_near`).
 //!
 //! * **A. Near.** All bytes of a block are read from its slot and pass the check: they are served.
-//! * **B. Not right.** The bytes cannot be read or fail the check: the block is forgotten here and fetched from the remote store. The
-//!   reader notices nothing, so the tier never causes an error or a wrong byte.
-//! * **C. Far.** A block that comes from the remote store is copied to a queue of [`STAGED_MAX_BYTES`], which one thread writes out.
-//!   If the queue or the disk is full, the block is not kept. No read ever waits for a write.
-//! * **D. Trouble.** After a failed write, or several failed reads in a row, the disk is left alone for a second. The pause doubles
-//!   while the failures continue, up to a minute. If the disk is full, slots that already have room on it stay in use. A listener is
-//!   told ([`Tier::on_trouble`]).
+//! * **B. Not right.** The bytes cannot be read or fail the check: the block is forgotten here and fetched from the
+//!   remote store. The reader notices nothing, so the tier never causes an error or a wrong byte.
+//! * **C. Far.** A block that comes from the remote store is copied to a queue of [`STAGED_MAX_BYTES`], which one
+//!   thread writes out. If the queue or the disk is full, the block is not kept. No read ever waits for a write.
+//! * **D. Trouble.** After a failed write, or several failed reads in a row, the disk is left alone for a second. The
+//!   pause doubles while the failures continue, up to a minute. If the disk is full, slots that already have room on it
+//!   stay in use. A listener is told ([`Tier::on_trouble`]).
 //!
-//! By module: `format` has the layout on disk and why it survives a crash; `index` and `clock` which block has which slot; `disk` the
-//! files; `writer` and `reader` the ways to and from the disk; `backend` and `share` how a request is divided between near and far;
-//! `trouble` the messages.
+//! By module: `format` has the layout on disk and why it survives a crash; `index` and `clock` which block has which
+//! slot; `disk` the files; `writer` and `reader` the ways to and from the disk; `backend` and `share` how a request is
+//! divided between near and far; `trouble` the messages.
 //!
-//! Locks: one for index and queue, held to look up the blocks of a request and never while waiting; one for the jobs of readers.
-//! Neither is taken under the other.
+//! Locks: one for index and queue, held to look up the blocks of a request and never while waiting; one for the jobs of
+//! readers. Neither is taken under the other.
 
 mod backend;
 mod clock;
@@ -62,7 +62,8 @@ const READERS: usize = 16;
 /// Bytes of the index that are read at a time.
 const LOADED_BYTES: usize = 1 << 20;
 
-/// How long to wait for a folder that another tier still has locked: it may be closing, or its process may have just been killed.
+/// How long to wait for a folder that another tier still has locked: it may be closing, or its process may have just
+/// been killed.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Failed reads in a row before the disk is left alone.
@@ -77,8 +78,8 @@ pub struct TierOptions {
     pub budget_bytes: u64,
     /// Bytes of a block. Use the cache's ([`CacheOptions`](crate::CacheOptions)), since only whole blocks are kept.
     pub block_bytes: usize,
-    /// Whether blocks are kept from run to run. If not, an earlier tier in the folder is deleted, the tier begins empty, and nothing
-    /// is left on disk however the process ends.
+    /// Whether blocks are kept from run to run. If not, an earlier tier in the folder is deleted, the tier begins
+    /// empty, and nothing is left on disk however the process ends.
     pub keep: bool,
 }
 
@@ -187,8 +188,8 @@ impl Pause {
         self.until.is_none_or(|until| Instant::now() >= until)
     }
 
-    /// Begins a pause after a failure. During a pause this does nothing: the operation was begun before it. Returns whether all was
-    /// well before.
+    /// Begins a pause after a failure. During a pause this does nothing: the operation was begun before it. Returns
+    /// whether all was well before.
     fn begin(&mut self) -> bool {
         if !self.is_over() {
             return false;
@@ -343,7 +344,8 @@ impl fmt::Debug for Tier {
 }
 
 impl Tier {
-    /// Opens the tier in a folder. With 100 GiB in it, this takes about 0.1 s for blocks of 64 KiB and 1.5 s for blocks of 8 KiB.
+    /// Opens the tier in a folder. With 100 GiB in it, this takes about 0.1 s for blocks of 64 KiB and 1.5 s for blocks
+    /// of 8 KiB.
     ///
     /// # Errors
     /// If the options are wrong, another tier uses the folder, or its files cannot be created.
@@ -396,8 +398,9 @@ impl Tier {
         Ok(Arc::new(tier))
     }
 
-    /// A back end that keeps the blocks of `remote` in this tier. `address` must identify the store, and be the same whenever the store
-    /// is opened. If the tier is kept, versions must be reliable: two files of the same version have the same bytes, also years apart.
+    /// A back end that keeps the blocks of `remote` in this tier. `address` must identify the store, and be the same
+    /// whenever the store is opened. If the tier is kept, versions must be reliable: two files of the same version have
+    /// the same bytes, also years apart.
     pub fn over(self: &Arc<Self>, address: &str, remote: Arc<dyn Backend>) -> TieredBackend {
         TieredBackend::new(Arc::clone(self), address, remote)
     }
@@ -422,8 +425,8 @@ impl Tier {
         }
     }
 
-    /// Sets the listener for trouble with the disk. It is called at most once a minute for each kind, in any thread, and must not wait.
-    /// Only the first listener is ever called.
+    /// Sets the listener for trouble with the disk. It is called at most once a minute for each kind, in any thread,
+    /// and must not wait. Only the first listener is ever called.
     pub fn on_trouble(&self, tell: impl Fn(&TierTrouble) + Send + Sync + 'static) {
         self.shared.teller.is(Box::new(tell));
     }

@@ -207,8 +207,8 @@ impl Shared {
         }
     }
 
-    /// Whether the block is what was written. If not, it is forgotten. `came` tells whether all of it was read; `None` if the read
-    /// failed.
+    /// Whether the block is what was written. If not, it is forgotten. `came` tells whether all of it was read; `None`
+    /// if the read failed.
     fn is_right(&self, key: &FileKey, block: &Near, bytes: &[u8], came: Option<bool>) -> bool {
         if came == Some(true) && key.check(block.index, bytes) == block.entry.check {
             return true;

@@ -1,4 +1,5 @@
-//! A request divided into shares. Each comes from the tier or from the remote store. The last share to end completes the request.
+//! A request divided into shares. Each comes from the tier or from the remote store. The last share to end completes
+//! the request.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,8 +10,8 @@ use super::format::FileKey;
 use super::memory::Pieces;
 use super::{Shared, count};
 
-/// A file of a tiered store. It holds `Shared` and not the `Tier`: it may be dropped under a lock that the tier's threads wait for,
-/// and the last drop of a `Tier` waits for these threads.
+/// A file of a tiered store. It holds `Shared` and not the `Tier`: it may be dropped under a lock that the tier's
+/// threads wait for, and the last drop of a `Tier` waits for these threads.
 pub(super) struct TieredObject {
     pub(super) shared: Arc<Shared>,
     pub(super) key: FileKey,

@@ -1,7 +1,7 @@
 //! D. Messages about trouble with the disk. Programs that read notice only that reads take longer.
 //!
-//! Counts are exact ([`TierStats`](super::TierStats)). Messages are few: one when trouble begins, and for each kind at most one in
-//! [`TOLD_EVERY`].
+//! Counts are exact ([`TierStats`](super::TierStats)). Messages are few: one when trouble begins, and for each kind at
+//! most one in [`TOLD_EVERY`].
 
 use std::io;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -62,7 +62,8 @@ impl Teller {
         self.tell.set(tell).ok();
     }
 
-    /// Calls the listener, unless it was told of this kind a short time ago. Not to be called under a lock: the listener is the user's code.
+    /// Calls the listener, unless it was told of this kind a short time ago. Not to be called under a lock: the
+    /// listener is the user's code.
     pub(super) fn tell(&self, trouble: &TierTrouble) {
         let Some(tell) = self.tell.get() else { return };
         {

@@ -1,7 +1,7 @@
 //! C. Writes blocks of the remote store to the disk, in the background.
 //!
-//! Blocks are copied before their request ends, since its memory is not theirs afterwards. One thread writes them. While the tier fills
-//! up, blocks that were fetched together get adjacent slots and are written in one call.
+//! Blocks are copied before their request ends, since its memory is not theirs afterwards. One thread writes them.
+//! While the tier fills up, blocks that were fetched together get adjacent slots and are written in one call.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -65,8 +65,8 @@ impl Shared {
         blocks * self.block_bytes
     }
 
-    /// Queues copies of the whole blocks in `pieces`, which hold the bytes from `start` on of a file of `size_bytes`. Blocks that the
-    /// tier has, or that it has no room for, are left out.
+    /// Queues copies of the whole blocks in `pieces`, which hold the bytes from `start` on of a file of `size_bytes`.
+    /// Blocks that the tier has, or that it has no room for, are left out.
     pub(super) fn offer(
         &self,
         file: &FileKey,

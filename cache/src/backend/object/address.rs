@@ -196,8 +196,8 @@ fn client(settings: &Settings, options: ObjectOptions) -> Result<ClientOptions, 
 /// The environment variable with user name and password for a web server. Other users cannot see it, unlike a command line.
 const WEB_USER_VARIABLE: &str = "FORETELL_HTTP_USER";
 
-/// `NAME:PASSWORD` for a web server. It comes from the address, percent-decoded, or else from the environment variable, verbatim and
-/// only for the host that is named there.
+/// `NAME:PASSWORD` for a web server. It comes from the address, percent-decoded, or else from the environment variable,
+/// verbatim and only for the host that is named there.
 ///
 /// # Errors
 /// If the variable has another form.
@@ -315,8 +315,9 @@ impl Folder {
         Folder { origin: origin(&whole), whole }
     }
 
-    /// The address of the file with this name. The empty name is the folder's own address. A name that is a whole address at this
-    /// server is kept as written, with its percent signs and query. Any other name is percent-encoded below the folder.
+    /// The address of the file with this name. The empty name is the folder's own address. A name that is a whole
+    /// address at this server is kept as written, with its percent signs and query. Any other name is percent-encoded
+    /// below the folder.
     ///
     /// # Errors
     /// If the name is an address at another server, or not a valid one.

@@ -1,13 +1,14 @@
 //! Listings of object stores. Where the store lists in pages, only a page is held at a time, never all of a bucket.
 //!
-//! **A name that is a file and a folder** (keys `a` and `a/b`) is listed once, as a folder. Keys are in byte order, so `a/` may be
-//! on a later page than `a`: `a-b` and `a.txt` lie between them. So a file is *held back* until the page's last key is at or after
-//! `a/`. All keys in between begin with `a`, so the files held back at a time are prefixes of one key, and few.
+//! **A name that is a file and a folder** (keys `a` and `a/b`) is listed once, as a folder. Keys are in byte order, so
+//! `a/` may be on a later page than `a`: `a-b` and `a.txt` lie between them. So a file is *held back* until the page's
+//! last key is at or after `a/`. All keys in between begin with `a`, so the files held back at a time are prefixes of
+//! one key, and few.
 //!
-//! **Keys that cannot be a path** (`a//b`, `.`, `..`, control characters). The crate refuses a page with such a key and names the key. The
-//! page is requested again with a quarter of the entries until it lacks the key, or the key is alone on it. In the latter case the
-//! listing skips the key (`start-after`), and pages grow again. A store that ignores `start-after` would begin anew: this is
-//! noticed, and the listing fails.
+//! **Keys that cannot be a path** (`a//b`, `.`, `..`, control characters). The crate refuses a page with such a key and
+//! names the key. The page is requested again with a quarter of the entries until it lacks the key, or the key is alone
+//! on it. In the latter case the listing skips the key (`start-after`), and pages grow again. A store that ignores
+//! `start-after` would begin anew: this is noticed, and the listing fails.
 
 use std::collections::HashSet;
 use std::sync::Arc;

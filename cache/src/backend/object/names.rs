@@ -1,7 +1,8 @@
 //! The settings of object stores and web servers, by name: one table for each kind of store.
 //!
-//! A setting is given by one of its names, with or without the prefix of its kind, or by one of its environment variables. The first
-//! variable that is set holds. `docs/reference/stores.md` explains the settings; a test compares the two.
+//! A setting is given by one of its names, with or without the prefix of its kind, or by one of its environment
+//! variables. The first variable that is set holds. `docs/reference/stores.md` explains the settings; a test compares
+//! the two.
 
 /// A kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,8 +89,8 @@ impl Kind {
         own.iter().chain(COMMON)
     }
 
-    /// Settings that identify the user. If one of them is given, all of them from the environment are ignored, except the name of a
-    /// profile.
+    /// Settings that identify the user. If one of them is given, all of them from the environment are ignored, except
+    /// the name of a profile.
     pub(super) fn identities(self) -> &'static [&'static str] {
         match self {
             Kind::S3 => &[

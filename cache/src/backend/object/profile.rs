@@ -1,13 +1,13 @@
 //! AWS profiles: region, endpoint and credentials from `~/.aws/config` and `~/.aws/credentials`, read by AWS' own library.
 //!
-//! The library reads these files (or those that `AWS_CONFIG_FILE` and `AWS_SHARED_CREDENTIALS_FILE` name) and supports keys, `role_arn`
-//! with `source_profile` or `credential_source`, `credential_process`, and SSO.
+//! The library reads these files (or those that `AWS_CONFIG_FILE` and `AWS_SHARED_CREDENTIALS_FILE` name) and supports
+//! keys, `role_arn` with `source_profile` or `credential_source`, `credential_process`, and SSO.
 //!
-//! **Precedence.** Settings that are given and the environment come before a profile. Web identity, containers and the machine's
-//! metadata service, which are `object_store`'s, come after it.
+//! **Precedence.** Settings that are given and the environment come before a profile. Web identity, containers and the
+//! machine's metadata service, which are `object_store`'s, come after it.
 //!
-//! **Renewal.** Keys are renewed before they expire. Keys without an expiry are read again every five minutes, since other programs
-//! may renew them in the files.
+//! **Renewal.** Keys are renewed before they expire. Keys without an expiry are read again every five minutes, since
+//! other programs may renew them in the files.
 
 #[cfg(feature = "aws-profiles")]
 pub(super) use known::add_to;

@@ -1,7 +1,7 @@
 //! Settings of an object store: those that are given, and those of the environment for the rest.
 //!
-//! All of them are checked here before `object_store` gets them: the crate panics at the first request if an endpoint has no scheme
-//! or a credential has a line break.
+//! All of them are checked here before `object_store` gets them: the crate panics at the first request if an endpoint
+//! has no scheme or a credential has a line break.
 
 use std::collections::BTreeMap;
 

@@ -32,7 +32,8 @@ pub(super) fn version_of(meta: &ObjectMeta) -> String {
     }
 }
 
-/// An ETag without its quotes, which some listings leave out. A weak ETag is kept as it is, since it differs from the strong one.
+/// An ETag without its quotes, which some listings leave out. A weak ETag is kept as it is, since it differs from the
+/// strong one.
 fn bare(tag: &str) -> &str {
     tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')).unwrap_or(tag)
 }

@@ -1,20 +1,22 @@
-//! Requests and answers on their way between `object_store` and a server: answers are changed to a form that the crate understands,
-//! or to errors where it would misunderstand them.
+//! Requests and answers on their way between `object_store` and a server: answers are changed to a form that the crate
+//! understands, or to errors where it would misunderstand them.
 //!
 //! **A. The size of a web server's file** comes from a GET of its first byte, not from HEAD. Some servers refuse HEAD (a signed
-//! address is for one method), or answer it with zero or a compressed size. The total in `Content-Range` is that of the bytes. It
-//! costs no more requests. HEAD is used only if the answer to the GET has no total.
+//! address is for one method), or answer it with zero or a compressed size. The total in `Content-Range` is that of the
+//! bytes. It costs no more requests. HEAD is used only if the answer to the GET has no total.
 //!
 //! **B. `Content-Range: bytes 0-99/*`** does not tell the size of the file (RFC 9110, section 14.4). The size at `open` is
 //! filled in.
 //!
 //! **C. A whole file in place of a range** (status 200) is accepted if the range was the whole file.
 //!
-//! An answer without `Content-Length` (sent in chunks) is taken to be as long as its range. Without a range its length is not used.
+//! An answer without `Content-Length` (sent in chunks) is taken to be as long as its range. Without a range its length
+//! is not used.
 //!
-//! **D. Encodings.** Requests ask for uncompressed answers. If a web server compresses all the same, its bytes would be read as data:
-//! this is an error, unless the file's name says that it is compressed (`x.gz`). An object of a bucket that is stored with an encoding
-//! is read as it is stored. GCS has to be asked for that (`gzip`): otherwise it decompresses, and ignores ranges.
+//! **D. Encodings.** Requests ask for uncompressed answers. If a web server compresses all the same, its bytes would be
+//! read as data: this is an error, unless the file's name says that it is compressed (`x.gz`). An object of a bucket
+//! that is stored with an encoding is read as it is stored. GCS has to be asked for that (`gzip`): otherwise it
+//! decompresses, and ignores ranges.
 //!
 //! **E. Conditions that never hold.** Some web servers answer 412 to their own ETag. The request is repeated without the
 //! condition, since the reader compares the answer's ETag in any case (bitfireAT/davx5-ose#1365).
