@@ -41,7 +41,6 @@ pub use kind::{AddressError, AddressOptions, ByAddress, Kind, Named};
 pub use names::{Entry, FileInfo, Found, LeftOut, Listing, Whole};
 pub(crate) use request::Part;
 pub use request::Request;
-pub(crate) use traits::cannot_list;
 pub use traits::{Backend, Object, Opened};
 
 /// All kinds of back end. A new one is a file of this folder, its `mod` above, and its entry here: then [`at`] opens

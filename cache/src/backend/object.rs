@@ -44,9 +44,10 @@ use self::tries::{Tries, guarded, wait_for};
 use self::versions::{condition, info, version_of};
 use self::wire::About;
 pub use super::AddressError;
+use super::traits::cannot_list;
 use super::{
     AddressOptions, Backend, BackendError, ByAddress, FileInfo, Found, Kind, Listing, Named,
-    Object, Opened, Request, cannot_list,
+    Object, Opened, Request,
 };
 
 /// S3, GCS, Azure and web servers.

@@ -84,7 +84,7 @@ pub trait Backend: Send + Sync + 'static {
 }
 
 /// The error of a store that cannot list.
-pub(crate) fn cannot_list() -> BackendError {
+pub(super) fn cannot_list() -> BackendError {
     let message = "this store cannot tell what it has".into();
     BackendError::Other { errno: Some(Errno::NOTSUP.raw_os_error()), message }
 }
