@@ -53,10 +53,11 @@ fn an_address_is_opened_by_the_kind_that_has_its_scheme() {
         |address: &str| at(address, &options).map(|it| it.identity).map_err(|e| e.to_string());
     assert_eq!(said("http://user:secret@host/data"), Ok("http://host/data".to_owned()));
     let wanted = "an address begins with s3://, gs://, az://, http:// or https://";
-    assert_eq!(said("ftp://user:secret@host"), Err(format!("ftp://…: {wanted}")));
+    assert_eq!(said("ftp://user:secret@host"), Err(format!("ftp://host: {wanted}")));
     assert_eq!(said("folder"), Err(format!("folder: {wanted}")));
-    for scheme in KINDS.iter().filter_map(|kind| kind.by_address).flat_map(|it| it.aliases) {
-        // It has no bucket.
+    let by_address = || KINDS.iter().filter_map(|kind| kind.by_address);
+    for scheme in by_address().flat_map(|it| it.schemes.iter().chain(it.aliases)) {
+        // The address has no bucket or host.
         let error = said(&format!("{scheme}://")).unwrap_err();
         assert!(!error.contains("an address begins with"), "{error}");
     }

@@ -62,8 +62,10 @@ pub fn at(address: &str, options: &AddressOptions<'_>) -> Result<Named, AddressE
     match scheme.and_then(|scheme| by_address().find(|kind| kind.has(scheme))) {
         Some(kind) => (kind.open)(address, options),
         None => {
-            // What comes after a scheme may have a password in it.
-            let shown = scheme.map_or_else(|| address.to_owned(), |scheme| format!("{scheme}://…"));
+            let shown = match address.split_once("://") {
+                Some((scheme, rest)) => format!("{scheme}://{}", kind::user_of(rest).1),
+                None => address.to_owned(),
+            };
             Err(AddressError::of_scheme(
                 &shown,
                 by_address().flat_map(|kind| kind.schemes).copied(),

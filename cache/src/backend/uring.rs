@@ -306,7 +306,7 @@ impl Reads {
     }
 
     /// # Safety
-    /// What the entry names is there, and nobody else's, until its completion has been reaped.
+    /// What the entry points to must stay valid, and nothing else may use it, until its completion has been reaped.
     unsafe fn push(&mut self, entry: &Entry) {
         // SAFETY: as promised.
         while unsafe { self.ring.submission().push(entry) }.is_err() {

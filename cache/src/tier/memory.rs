@@ -108,7 +108,7 @@ mod tests {
         let mut memory = [vec![0u8; 10], vec![0; 1], vec![0; 20]];
         let parts =
             memory.each_mut().map(|piece| Part { start: piece.as_mut_ptr(), length: piece.len() });
-        // SAFETY: nobody looks at the memory while they are used.
+        // SAFETY: nothing else uses the memory while the pieces do.
         let mut pieces = unsafe { Pieces::new(parts.into()) };
         let all: Vec<u8> = (0..31).collect();
         pieces.put(0, &all[..12]);

@@ -22,6 +22,7 @@ use super::profile;
 use super::settings::Settings;
 use super::wire::Wire;
 use crate::backend::AddressError;
+use crate::backend::kind::user_of;
 
 /// A store that an address names.
 pub(super) struct Place {
@@ -164,15 +165,6 @@ fn with<'a, B, K: FromStr<Err = object_store::Error>>(
         builder = set(builder, name.parse()?, value);
     }
     Ok(builder)
-}
-
-/// Splits an address without its scheme into the user (`NAME:PASSWORD`), if there is one, and the rest.
-fn user_of(rest: &str) -> (Option<&str>, &str) {
-    let host = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    match rest[..host].rfind('@') {
-        Some(at) => (Some(&rest[..at]), &rest[at + 1..]),
-        None => (None, rest),
-    }
 }
 
 fn client(settings: &Settings, options: ObjectOptions) -> Result<ClientOptions, String> {
