@@ -6,10 +6,9 @@
 
 #![allow(clippy::print_stdout)]
 
-use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
+use foretell_cache::backend::{self, AddressOptions};
 use foretell_cache::{Cache, CacheOptions, Segment};
 
 const READ_BYTES: u64 = 128 << 10;
@@ -20,11 +19,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("usage: object_reads ADDRESS PATH [DEPTH]".into());
     };
     let depth = words.next().map_or(Ok(100), |word| word.parse())?;
+    let options =
+        AddressOptions { depth: Some(depth), deadline: Duration::from_secs(60), settings: &[] };
     println!("| reads of 128 KiB | reads a second | fetched by asked |\n|---|---|---|");
     for (name, count, disclosed) in [("serial", 100u64, false), ("disclosed", 3000, true)] {
         let cache = Cache::new(CacheOptions::default())?;
-        let options = ObjectOptions { depth, ..ObjectOptions::default() };
-        let session = cache.attach(Arc::new(ObjectBackend::at(&address, options)?)).session();
+        let session = cache.attach(backend::at(&address, &options)?.backend).session();
         let file = session.open(&path)?;
         // Each place once, and none at the beginning of a block.
         let places = (file.size_bytes() - READ_BYTES) / READ_BYTES;
@@ -58,8 +58,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         eprintln!("{stats:?}");
     }
     let cache = Cache::new(CacheOptions::default())?;
-    let options = ObjectOptions { depth, ..ObjectOptions::default() };
-    let session = cache.attach(Arc::new(ObjectBackend::at(&address, options)?)).session();
+    let session = cache.attach(backend::at(&address, &options)?.backend).session();
     let file = session.open(&path)?;
     let mut buffer = vec![0; 1 << 20];
     let begun = Instant::now();
