@@ -111,8 +111,12 @@ fn file(line: &[u8]) -> Result<(Box<str>, Option<u64>), String> {
         .map_err(|_| format!("{} is not UTF-8", quoted(&String::from_utf8_lossy(line))))?;
     let (path, size) = match text.split_once('\t') {
         Some((path, size)) => {
-            let wrong =
-                |_| format!("{} is no size; write the path, a tab, and bytes", quoted(size));
+            let wrong = |_| {
+                format!(
+                    "{} is not a size; write the path, a tab, and the size in bytes",
+                    quoted(size)
+                )
+            };
             (path, Some(size.parse().map_err(wrong)?))
         }
         None => (text, None),

@@ -39,7 +39,7 @@ fn of_beneath(error: Errno) -> BackendError {
         // A link has taken the place of a folder or file since it was found.
         Errno::LOOP => BackendError::Changed,
         beneath::REFUSED => {
-            let message = "a mount of foretell is there, which is not shown in another".into();
+            let message = "a mount of foretell cannot be shown inside another one".into();
             BackendError::Other { errno: Some(Errno::LOOP.raw_os_error()), message }
         }
         error => io::Error::from(error).into(),

@@ -15,19 +15,17 @@ const TOLD_EVERY: Duration = Duration::from_secs(60);
 pub enum TierTrouble {
     /// The disk is full, or a quota is used up.
     #[error(
-        "{0}; what is fetched is kept only as far as there is room, and more is tried again and again"
+        "{0}; blocks are kept only where there is room, and more room is tried from time to time"
     )]
     Full(io::Error),
     /// A write failed.
-    #[error("cannot write to the disk: {0}; nothing is kept there for a while")]
+    #[error("cannot write to the disk: {0}; no blocks are kept there for a while")]
     Write(io::Error),
     /// Several reads in a row failed.
-    #[error(
-        "cannot read from the disk: {0}; it is left alone for a while, and the store is asked instead"
-    )]
+    #[error("cannot read from the disk: {0}; blocks are fetched from the store for a while")]
     Read(io::Error),
     /// Blocks failed their check.
-    #[error("corrupted blocks on the disk, {so_far} so far; the store is asked for them again")]
+    #[error("corrupted blocks on the disk, {so_far} so far; they are fetched from the store again")]
     Corrupt {
         /// Their number since the tier was opened.
         so_far: u64,

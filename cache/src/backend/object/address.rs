@@ -320,7 +320,7 @@ impl Folder {
             let other = Folder::new(scheme, rest);
             if other.origin != self.origin {
                 let (name, here) = (without_secrets(name), &self.origin);
-                return Err(format!("{name} is not at {here}, as all that this store has is"));
+                return Err(format!("{name} is not at {here}, where the files of this store are"));
             }
             return other.whole.parse().map_err(|_| wrong());
         }

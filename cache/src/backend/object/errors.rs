@@ -134,7 +134,7 @@ fn cause_of(error: &object_store::Error) -> BackendError {
         }
         _ if is_denied => BackendError::Denied(code.unwrap_or(&text).into()),
         (Some(status), Some(code)) => {
-            let said = between(&text, "<Message>", "</Message>").unwrap_or("no more is said");
+            let said = between(&text, "<Message>", "</Message>").unwrap_or("no message");
             other(format!("the server answered {status}, {code}: {said}"))
         }
         (Some(_), None) => {

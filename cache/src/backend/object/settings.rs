@@ -135,7 +135,7 @@ impl Settings {
             .filter(|field| !field.is_empty())
             .map(|field| field.split_once('=').ok_or("a part of it has no '='"))
             .collect::<Result<_, _>>()
-            .map_err(|why| format!("the setting connection_string is none: {why}"))?;
+            .map_err(|why| format!("the setting connection_string is wrong: {why}"))?;
         let field = |name: &str| fields.get(name).copied();
         let endpoint = field("BlobEndpoint").map(str::to_owned).or_else(|| {
             let (account, suffix) = (field("AccountName")?, field("EndpointSuffix")?);

@@ -45,7 +45,7 @@ pub(super) fn guarded<T>(act: impl FnOnce() -> T) -> Result<T, String> {
     IS_GUARDED.set(before);
     done.map_err(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);
-        let said = said.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no more is said");
+        let said = said.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
         let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
         format!("the client of the store failed ({said}); are its address and settings right?")
     })
