@@ -21,13 +21,14 @@ use crate::records::Record;
 use crate::shared::{Identity, Shared};
 use crate::slab::Frame;
 
-/// Bytes of a part, which the engine is asked for at a time, so that its lock is never held for long; and how many parts of a
-/// read may be in flight, so that a long read keeps a device busy.
+/// Bytes of a part of a read. The engine is asked for a part at a time, so that its lock is never held for long.
 const PART_BYTES: u64 = 1 << 20;
+/// Parts of a read in flight, at most: enough that a long read keeps a device busy.
 const PARTS: usize = 8;
 
-/// Most bytes to disclose ahead of a handle that reads in order: this many, and no more than the budget divided by this.
+/// Bytes to disclose ahead of a handle that reads in order, at most.
 const READ_ON_MAX_BYTES: u64 = 64 << 20;
+/// And no more than the cache's budget divided by this.
 const READ_ON_DIVISOR: u64 = 4;
 
 /// Blocks whose table entries and headers are loaded into the processor's caches at a time.

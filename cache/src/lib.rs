@@ -25,10 +25,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! By module: `cache` is the face, `file` reads, `shared` drives the engine, `engine` decides, `slab` is the memory,
-//! `buffer` what direct I/O needs beside it, `records` what readers have read, `read_ahead` what they are taken to read
-//! next, `limit` how much a device is asked for, `speed` how much keeps it busy, [`backend`] where data comes from,
-//! [`tier`] a part of a local disk between them.
+//! By module:
+//!
+//! * `cache` and `file` are the handles; `read` is one read that waits.
+//! * `shared` drives the `engine`, which decides what is fetched and kept.
+//! * `slab` and `free` are the memory of the blocks, `buffer` is aligned memory for direct I/O.
+//! * `records` tells the policy of hits, `read_ahead` predicts sequential reads.
+//! * `limit` and `speed` find how many requests and bytes a device gets at once.
+//! * [`backend`] is where data comes from, [`tier`] keeps blocks of a remote store on a local disk.
 
 pub mod backend;
 mod buffer;

@@ -33,18 +33,19 @@ const FIRST_MIN_BYTES: u64 = 128 << 10;
 /// B: bytes of a window, in multiples of the bytes that were read in order.
 const TIMES: u64 = 4;
 
-/// B: most bytes of a window on the device's account: this many, and this multiple of the bytes read in order. The
-/// policy allows a new stream as much, in blocks of 8 KiB.
+/// B: bytes of a window on the device's account, at most. The policy allows a new stream as much, in blocks of 8 KiB.
 const STAKE_MAX_BYTES: u64 = 8 << 20;
+/// B: and at most this multiple of the bytes that were read in order.
 const STAKE_TIMES: u64 = 64;
 
-/// B: the first and greatest credit of a device, in bytes; and the divisor of bytes read in order that are added to it.
+/// B: credit of a device at first, and at most, in bytes.
 const CREDIT_MAX_BYTES: u64 = 16 << 20;
+/// B: the credit grows by the bytes that are read in order, divided by this.
 const EARNED_DIVISOR: u64 = 8;
 
-/// A window moves on when its length divided by this has been read, and at least this many bytes, or half of the window
-/// if that is less.
+/// A window moves on when its length divided by this has been read.
 const STEP_DIVISOR: u64 = 8;
+/// And when at least this many bytes have been read, or half of the window if that is less.
 const STEP_MIN_BYTES: u64 = 1 << 20;
 
 /// Greatest distance between the end of the last read and the start of a read that has swapped with it.

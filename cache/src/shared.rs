@@ -1,6 +1,6 @@
 //! The state that all handles of a cache share, and the driver around its engine: the lock, the clock, and work to be done.
 //!
-//! [`Shared::with_engine`] is the only way to the engine. It takes the lock, tells the policy which reads have been noted,
+//! [`Shared::with_engine`] is the way to the engine for all calls. It takes the lock, tells the policy which reads have been noted,
 //! acts, gives the lock up, and then carries out what the engine wants done (a [`Todo`]). Files released on the way are
 //! dropped after the lock is given up, too, since closing one may take a while.
 //!
@@ -26,8 +26,8 @@ use crate::read_ahead::ReadAhead;
 use crate::records::{Record, Records};
 use crate::slab::{Frame, Slab};
 
-/// Closed files to remember, for each frame. A file without a block in a frame is not worth remembering, so there are
-/// never more.
+/// Closed files to remember, for each frame. A file without a block in a frame is not worth remembering, and a
+/// frame has one block.
 const CLOSED_PER_FRAME: usize = 1;
 
 /// The table of hinted files shrinks when less than one entry in this many is in use.
