@@ -112,10 +112,7 @@ fn file(line: &[u8]) -> Result<(Box<str>, Option<u64>), String> {
     let (path, size) = match text.split_once('\t') {
         Some((path, size)) => {
             let wrong = |_| {
-                format!(
-                    "{} is not a size; write the path, a tab, and the size in bytes",
-                    quoted(size)
-                )
+                format!("{} is no size; write the path, a tab, and the size in bytes", quoted(size))
             };
             (path, Some(size.parse().map_err(wrong)?))
         }

@@ -15,7 +15,7 @@ const TOLD_EVERY: Duration = Duration::from_secs(60);
 pub enum TierTrouble {
     /// The disk is full, or a quota is used up.
     #[error(
-        "{0}; blocks are kept only where there is room, and more room is tried from time to time"
+        "{0}; blocks are kept only as far as there is room, and more room is tried from time to time"
     )]
     Full(io::Error),
     /// A write failed.
