@@ -9,12 +9,15 @@
 //! fetched ahead: then there is room for the next. A thread that has news and finds the engine locked sets a flag
 //! ([`Shared::look`]) and goes on; the thread that holds the lock checks the flag before it leaves.
 //!
+//! One call of the engine is bounded. If it leaves a search unfinished, the thread calls again ([`Shared::go_on`]). In between it
+//! gives up the lock, and threads that wait for it go first.
+//!
 //! A back end may complete a request within `start`, and completing it may start the next. Such work is put in a queue of the
 //! thread, not on its stack.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
@@ -32,6 +35,9 @@ const CLOSED_PER_FRAME: usize = 1;
 
 /// The table of hinted files shrinks when less than one entry in this many is in use.
 const HINTED_USED_DIVISOR: usize = 8;
+
+/// Most times that a thread with an unfinished search lets other threads go first, so that it ends while many others call.
+const YIELDS_MAX: usize = 100;
 
 /// The key of a file, which finds its blocks again when it is opened anew.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -82,11 +88,20 @@ pub(crate) struct State {
     known: Known,
     /// Files with unread hints. Each is held once, however many streams hint it.
     pub(crate) hinted: HashMap<FileId, Identity>,
+    /// Whether a thread is in [`Shared::go_on`].
+    is_gone_on_with: bool,
     /// Scratch space of [`Shared::tell`].
     records: Vec<Record>,
 }
 
 impl State {
+    /// Whether this thread must [go on](Shared::go_on): the engine has left a search unfinished, and no other thread does.
+    fn takes_over(&mut self) -> bool {
+        let takes_over = self.engine.has_more() && !self.is_gone_on_with;
+        self.is_gone_on_with |= takes_over;
+        takes_over
+    }
+
     /// Opens a file for one more handle. Returns its number, and its size as the engine keeps it up to date.
     pub(crate) fn open(
         &mut self,
@@ -151,6 +166,8 @@ pub(crate) struct Shared {
     pub(crate) records: Records,
     /// Reads have been noted that the policy should hear of soon.
     is_news: AtomicBool,
+    /// Threads that wait for the engine.
+    waiting: AtomicUsize,
     clock: Instant,
     next_reader: AtomicU64,
 }
@@ -167,14 +184,20 @@ impl Shared {
     pub(crate) fn new(slab: Slab, block_bytes: usize) -> Self {
         let slab = Arc::new(slab);
         let engine = Engine::new(Arc::clone(&slab), block_bytes);
-        let state =
-            State { engine, known: Known::default(), hinted: HashMap::new(), records: Vec::new() };
+        let state = State {
+            engine,
+            known: Known::default(),
+            hinted: HashMap::new(),
+            is_gone_on_with: false,
+            records: Vec::new(),
+        };
         Shared {
             slab,
             block_bytes,
             state: Mutex::new(state),
             records: Records::default(),
             is_news: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
             clock: Instant::now(),
             next_reader: AtomicU64::new(1),
         }
@@ -190,7 +213,16 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                state
+            }
+        }
     }
 
     /// Calls `act` with the engine locked, and then carries out what the engine wants done.
@@ -203,14 +235,44 @@ impl Shared {
         let now = self.now();
         self.tell(&mut state, now, &mut todo);
         let result = act(&mut state, now, &mut todo);
-        let objects = state.release_hinted(self.closed_max());
-        drop(state);
-        drop(objects);
-        self.carry_out(todo);
+        let goes_on = state.takes_over();
+        self.give_up(state, todo);
+        if goes_on {
+            self.go_on();
+        }
         if self.is_news.load(Ordering::SeqCst) {
             self.look();
         }
         result
+    }
+
+    /// Gives up the lock of the engine, and carries out what it wants done.
+    fn give_up(self: &Arc<Self>, mut state: MutexGuard<'_, State>, todo: Todo) {
+        let objects = state.release_hinted(self.closed_max());
+        drop(state);
+        drop(objects);
+        self.carry_out(todo);
+    }
+
+    /// Calls the engine until its search is done. Threads that wait for the engine go first.
+    #[cold]
+    fn go_on(self: &Arc<Self>) {
+        let mut has_more = true;
+        while has_more {
+            let mut yields = 0;
+            while self.waiting.load(Ordering::Relaxed) > 0 && yields < YIELDS_MAX {
+                std::thread::yield_now();
+                yields += 1;
+            }
+            let mut todo = Todo::default();
+            let mut state = self.lock();
+            let now = self.now();
+            self.tell(&mut state, now, &mut todo);
+            state.engine.pump(now, &mut todo);
+            has_more = state.engine.has_more();
+            state.is_gone_on_with = has_more;
+            self.give_up(state, todo);
+        }
     }
 
     fn tell(&self, state: &mut State, now: Nanos, todo: &mut Todo) {
@@ -235,10 +297,11 @@ impl Shared {
             let now = self.now();
             self.tell(&mut state, now, &mut todo);
             state.engine.pump(now, &mut todo);
-            let objects = state.release_hinted(self.closed_max());
-            drop(state);
-            drop(objects);
-            self.carry_out(todo);
+            let goes_on = state.takes_over();
+            self.give_up(state, todo);
+            if goes_on {
+                self.go_on();
+            }
         }
     }
 
