@@ -29,11 +29,11 @@ mod tests;
 use crate::time::Nanos;
 
 /// Fewest lookups of a sample: fewer are too often in order by chance.
-/// Unit: fetches. Reason: measured (scripts/bench-order).
+/// Unit: fetches. Reason: measured (test table_of_depths).
 const SAMPLE_MIN: usize = 8;
 
 /// Most lookups of a sample or a trial: more would show little more.
-/// Unit: fetches. Reason: judgement.
+/// Unit: fetches. Reason: measured (test table_of_depths).
 pub(crate) const SAMPLE_MAX: usize = 16;
 
 /// Depth until something was fetched (C), and for a few names.
@@ -41,33 +41,33 @@ pub(crate) const SAMPLE_MAX: usize = 16;
 pub(crate) const DEPTH_FIRST: usize = 32;
 
 /// A sample is at most this part of the names, as a divisor: on a disk that suffers from it, it costs about as much of the time.
-/// Unit: ratio. Reason: measured (scripts/bench-order).
+/// Unit: ratio. Reason: measured (test table_of_depths).
 const SAMPLE_DIVISOR: usize = 24;
 
 /// Depth where lookups must not run ahead (B).
-/// Unit: fetches. Reason: measured (scripts/bench-order).
+/// Unit: fetches. Reason: measured (test table_of_depths).
 const DEPTH_SHALLOW: usize = 2;
 
 /// Completions are in order if their inversions are fewer than the mean of a random order by so many standard deviations. One
 /// random order in 140 is.
-/// Unit: standard deviations. Reason: measured (scripts/bench-order).
+/// Unit: standard deviations. Reason: measured (test table_of_depths).
 const IN_ORDER: f64 = 2.5;
 
 /// Completions in order have come together, as from a server with latency, if one took as long as so many more after it. The arm of
 /// a disk gets anywhere in the time of about ten.
-/// Unit: ratio. Reason: judgement.
+/// Unit: ratio. Reason: measured (test table_of_depths).
 const TOGETHER: f64 = 24.0;
 
 /// A trial is at most this part of the names that are left, as a divisor (B).
-/// Unit: ratio. Reason: measured (scripts/bench-order).
+/// Unit: ratio. Reason: measured (test table_of_depths).
 const TRIAL_DIVISOR: usize = 32;
 
 /// With fewer names left, a trial costs more than it can bring (B).
-/// Unit: names. Reason: measured (scripts/bench-order).
+/// Unit: names. Reason: measured (test table_of_depths).
 const TRIAL_NAMES_MIN: usize = 128;
 
 /// Completions from the sample to the first trial. Each trial that is lost doubles them (B).
-/// Unit: fetches. Reason: judgement.
+/// Unit: fetches. Reason: measured (test table_of_depths).
 const SPAN: usize = 512;
 
 /// Most completions from one trial to the next (B).
