@@ -378,7 +378,7 @@ impl Engine {
         }
     }
 
-    /// Reads the blocks of `read` from `first` on: the first of them was not found in a frame without the engine.
+    /// Reads the blocks of `read` from `first` on.
     pub(crate) fn read(&mut self, now: Nanos, read: &Arc<Read>, first: u64, todo: &mut Todo) {
         let Some(file) = self.files.get(&read.file) else {
             unreachable!("a file that is read is held");

@@ -52,7 +52,7 @@ impl State {
 }
 
 impl Queue {
-    /// No code that can panic runs under the lock, so a poisoned lock is still valid.
+    /// The state is valid even if a thread has panicked under the lock: no code that can panic runs there.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

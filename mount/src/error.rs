@@ -1,4 +1,4 @@
-//! Errors of mounts: one line each, which names the thing and what to do.
+//! Errors of mounts: one line each, which names the thing and, where that is known, what to do.
 
 use std::io;
 use std::path::PathBuf;

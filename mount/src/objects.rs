@@ -47,7 +47,8 @@ pub(crate) struct Objects {
 pub(crate) struct Names {
     listing: Box<dyn Listing>,
     path: String,
-    /// Names that no file can have, beside those that the listing itself leaves out.
+    /// How many names were left out so far because no file can have them, with an example. The listing counts those that it
+    /// leaves out itself.
     left_out: LeftOut,
 }
 

@@ -67,7 +67,8 @@ pub struct Rules {
     pub(crate) own_pace: bool,
     /// Whether buffers without value are used for blocks needed beyond the horizon.
     pub(crate) spare_buffers: bool,
-    /// Whether a run of missing blocks is begun before the horizon if the device is too slow for it.
+    /// Whether missing blocks that lie together are fetched while they are still beyond the horizon, if the device takes longer for
+    /// each than the stream does, so that the last would come too late.
     pub(crate) runs: bool,
     /// Whether a stream's wrong hints discount its values.
     pub(crate) accuracy: bool,

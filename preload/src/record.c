@@ -134,7 +134,7 @@ void foretell_opened(int fd, int flags, uint64_t start_ns)
         (void)claim(fd, flags, FRESH);
 }
 
-/* The offset at which a read of `bytes` that moved the position began; keeps the position. */
+/* The offset at which a read of `bytes` from the descriptor's own position began. Records the position after it in `entry`. */
 static uint64_t began_at(int fd, struct descriptor *entry, uint64_t tag, uint64_t bytes)
 {
     uint64_t known = __atomic_load_n(&entry->position_bytes, __ATOMIC_RELAXED);

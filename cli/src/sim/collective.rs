@@ -180,7 +180,7 @@ pub(crate) struct CollectiveArgs {
 #[derive(Clone, Debug, PartialEq)]
 enum Sweep {
     Given(Vec<u64>),
-    /// Doubled from the first to the last; `None` stands for a processor's whole share.
+    /// Depths from the first to the last, each twice the one before. If the last is `None`, it is a processor's whole share.
     Doubled(u64, Option<u64>),
 }
 

@@ -210,9 +210,11 @@ pub(crate) enum Gate {
 }
 
 struct Held {
-    /// Whether lookups of `absent` wait; below, how many wait now, and how many there were.
+    /// Whether lookups of names other than `file` block.
     holds_names: bool,
+    /// How many are blocked now.
     names_held: usize,
+    /// How many there have been.
     names_asked: usize,
     gate: Gate,
     requests: Vec<HeldRequest>,

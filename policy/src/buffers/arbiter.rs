@@ -11,7 +11,7 @@
 //! * **C. Leave.** If none keeps it, the block leaves memory, and the streams that name it note that it is missing.
 //!
 //! The arbiter asks a stream for its value again only when that may have become less (the value is *stale*) and a buffer is
-//! needed. A value that has become more is noticed when it is the least.
+//! needed. A value that has become more is noticed only when the stream is about to be picked as the least.
 //!
 //! Invariants: blocks in memory and in flight never exceed the capacity; at least one estimator tracks every block in memory;
 //! the stream of a claim knows the block.

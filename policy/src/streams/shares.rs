@@ -5,10 +5,10 @@
 
 use crate::hint::HinterId;
 
-/// A stream that has read nothing may have the device's lookups divided by this.
+/// A stream that has read nothing may hold this part, as a divisor, of the looked-up hints that its device may have.
 /// Unit: ratio. Reason: judgement.
 const FIRST_DIVISOR: usize = 4;
-/// It may have at least this many.
+/// It may hold at least this many.
 /// Unit: hints. Reason: judgement.
 const FIRST_MIN: usize = 32;
 

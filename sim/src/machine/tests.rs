@@ -470,7 +470,7 @@ fn who_waits_for_what_nobody_does_is_noticed() {
 }
 
 proptest! {
-    /// Events are added after one was taken out, which may come again, later, with its turn.
+    /// Events are added and taken out. The event taken out last may be added again for a later instant; it keeps its turn.
     #[test]
     fn events_come_in_the_order_of_instants_and_turns(
         steps in prop::collection::vec((0u8..5, 0u64..6), 1..200),

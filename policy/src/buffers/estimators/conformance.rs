@@ -228,8 +228,8 @@ impl<F: Fixture> Suite<F> {
         self.check();
     }
 
-    /// `declare` gives the value of the block that `pick` returns. A picked block is no longer tracked, and can be offered
-    /// back: it is tracked again if and only if the offer is accepted.
+    /// The block that `pick` returns has the value that `declare` returned just before. It is no longer tracked then. If it is
+    /// offered back, it is tracked again if and only if the offer is accepted.
     fn pick(&mut self) {
         let declared = self.declare();
         let at_that_value: BTreeSet<SlotId> = match declared {
@@ -420,7 +420,7 @@ pub(super) fn devices() -> impl Strategy<Value = u16> {
     prop_oneof![Just(1), Just(SEVERAL)]
 }
 
-/// The reader is within a hint in any order, and another hint follows it.
+/// The reader is in the middle of a hint of order `Any`, and an ordered hint follows.
 #[test]
 fn a_set_and_what_is_read_after_it() {
     for rules in [Rules::TIP2, Rules::FORETELL] {

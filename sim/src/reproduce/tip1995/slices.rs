@@ -4,8 +4,8 @@
 //! 512 × 512 pixels, and 100 µs for each block. Times without hints follow from the disks alone.
 //!
 //! An X-Y plane keeps step with the rotation, so its time depends on unknown values of the disk. `disks` takes
-//! every combination of a grid that gives the plane its "fifteen seconds" without hints on one disk. The
-//! numbers are means over these, each with its own planes. Of the 30, 11 are at the grid's limit of 36 sectors
+//! those combinations of a grid with which the plane takes its "fifteen seconds" without hints on one disk. The
+//! numbers are means over these 30, each with its own planes. In 11 of them, the values are at the grid's limit of 36 sectors
 //! of cylinder skew.
 
 use foretell_policy::{Nanos, Rules};

@@ -195,7 +195,7 @@ impl Recorder {
         if is_strace { Ok(()) } else { Err(Fault::NotStrace.into()) }
     }
 
-    /// Counts `line` as not understood: it, or the rest of its call, is no strace output.
+    /// Counts `line` as not understood: it is no strace output, or another part of its call is missing or not understood.
     fn not_understood(&mut self, line: u64) {
         self.recording.passed_over += 1;
         let state = &mut self.recording.state;

@@ -6,7 +6,7 @@ use crate::demo::array::results::Run;
 use crate::demo::page::bar;
 use crate::demo::page::markup::{NONE, counted, escape, seconds, share, usable};
 
-/// The section: the bars of all sets that were measured in several orders, with their text.
+/// The section: bars, with a text, of each set that was measured on one disk with several orders of service.
 pub(super) fn section(sets: &[Set<'_>]) -> String {
     let figures: String = sets.iter().filter_map(figure).collect();
     if figures.is_empty() {
