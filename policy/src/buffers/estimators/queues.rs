@@ -100,8 +100,10 @@ impl QueuesEstimator {
     #[inline]
     fn least(&mut self, scene: &Scene<'_>) -> Option<(Queue, f64)> {
         let recent = self.recent.declare(scene);
-        if scene.rules.replacement == Replacement::Lru {
-            return Some((Queue::Recent, recent?)); // All blocks in memory are there.
+        if scene.rules.replacement == Replacement::Lru
+            && let Some(value) = recent
+        {
+            return Some((Queue::Recent, value)); // All buffers are worth the same.
         }
         let consumed = self.consumed.declare(scene);
         // Compared as the arbiter compares values, so that rounding makes the same values equal.
