@@ -51,7 +51,8 @@ def test_ten_thousand_reads_by_several_threads(data: Path, budget: int | str) ->
 
 def test_reads_of_a_store_with_faults(served: Served, data: Path) -> None:
     failed = prefetched = 0
-    # Of the hundred requests of a round, on average two fail so that `requests_failed` counts them; in one round of eight, none does.
+    # Of the hundred requests of a round, on average two fail so that `requests_failed` counts them.
+    # In one round of eight, none does.
     for _ in range(20):
         store = foretell.Store("s3://data", budget="2MiB", depth=16, settings=served.settings)
         check_threads(store, data, threads=4, reads=50)
