@@ -71,7 +71,7 @@ impl Simulation {
         }
     }
 
-    /// The first workload whose name contains `part`.
+    /// The first workload with `part` in its name.
     pub fn named_like(part: &str) -> Option<Simulation> {
         let mut all = Simulation::ALL.into_iter().chain([Simulation::Mixed]);
         all.find(|simulation| simulation.name().contains(part))

@@ -39,7 +39,7 @@ const FILES: usize = 200;
 const FILE_BYTES: u64 = 64 * MIB;
 const THREADS: u64 = 32;
 
-/// A back end whose files repeat one byte, which identifies the file.
+/// A back end with files of one repeated byte. The byte identifies the file.
 struct Made;
 
 struct MadeFile(u8);

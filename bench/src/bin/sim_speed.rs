@@ -2,7 +2,7 @@
 //!
 //! * **A. Machine.** Each workload of [`Simulation`] under three policies, on 15 modelled disks.
 //! * **B. Cache.** The part of `foretell sim cache`: LRU over a recording in memory, without a clock.
-//! * **C. Long.** One run of many accesses, whose memory must not grow with their number.
+//! * **C. Long.** One run of many accesses. Its memory must not grow with their number.
 //!
 //! A and B run in turn, round by round, so that a change of the machine's speed affects all of them.
 
