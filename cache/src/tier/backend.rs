@@ -14,8 +14,8 @@ use crate::backend::{Backend, BackendError, FileInfo, Found, Listing, Object, Op
 
 use super::format::FileKey;
 use super::memory::Pieces;
-use super::reader::{Job, Near};
-use super::share::{Joint, Share, TieredObject};
+use super::reader::{Job, Jobs, Near};
+use super::share::{Joint, Kept, Share};
 use super::{READERS, Tier};
 
 /// A store whose blocks are kept in a [`Tier`].
@@ -31,17 +31,23 @@ impl fmt::Debug for TieredBackend {
     }
 }
 
-impl TieredBackend {
-    pub(super) fn new(tier: Arc<Tier>, address: &str, remote: Arc<dyn Backend>) -> Self {
-        TieredBackend { tier, address: address.into(), remote }
+impl Tier {
+    /// A back end that keeps the blocks of `remote` in this tier. `address` must identify the store, and be the same
+    /// whenever the store is opened. If the tier is kept, versions must be reliable: two files of the same version have
+    /// the same bytes, also years apart.
+    pub fn over(self: &Arc<Self>, address: &str, remote: Arc<dyn Backend>) -> TieredBackend {
+        TieredBackend { tier: Arc::clone(self), address: address.into(), remote }
     }
+}
 
+impl TieredBackend {
     fn tiered(&self, path: &str, opened: Opened) -> Opened {
         let Opened { version, size_bytes, object: remote } = opened;
         let seed = self.tier.shared.seed;
         let key = FileKey::new(seed, &self.address, path, &version, size_bytes);
         let shared = Arc::clone(&self.tier.shared);
-        let object = TieredObject { shared, key, size_bytes, remote };
+        let kept = Arc::new(Kept { shared, key, size_bytes, remote });
+        let object = TieredObject { kept, jobs: Arc::clone(&self.tier.jobs) };
         Opened { version, size_bytes, object: Arc::new(object) }
     }
 }
@@ -91,17 +97,24 @@ struct Range {
     near: Vec<Near>,
 }
 
+/// An open file of a tiered store. It holds `Shared` and not the `Tier`: it may be dropped under a lock that the tier's
+/// threads wait for, and the last drop of a `Tier` waits for these threads.
+struct TieredObject {
+    kept: Arc<Kept>,
+    jobs: Arc<Jobs>,
+}
+
 impl TieredObject {
     fn divide(&self, start: u64, length: usize) -> Vec<Range> {
-        let block_bytes = self.shared.block_bytes as u64;
+        let block_bytes = self.kept.shared.block_bytes as u64;
         let end = start + length as u64;
         let (first, blocks) =
             (start / block_bytes, end.div_ceil(block_bytes) - start / block_bytes);
-        let found = self.shared.find(&self.key, first, blocks as usize);
+        let found = self.kept.shared.find(&self.kept.key, first, blocks as usize);
         let mut ranges: Vec<Range> = Vec::new();
         for (index, found) in (first..).zip(found) {
             let block_start = index * block_bytes;
-            let block_end = self.size_bytes.min(block_start + block_bytes);
+            let block_end = self.kept.size_bytes.min(block_start + block_bytes);
             let (from, to) = (start.max(block_start), end.min(block_end));
             let at = (from - start) as usize;
             match ranges.last_mut() {
@@ -139,7 +152,7 @@ impl Object for TieredObject {
             let pieces = unsafe { Pieces::new(all.slice(at, length)) };
             let share = Share {
                 joint: Arc::clone(&joint),
-                object: Arc::clone(&self),
+                object: Arc::clone(&self.kept),
                 start: start + at as u64,
                 length,
                 pieces,
@@ -147,9 +160,7 @@ impl Object for TieredObject {
             match near.is_empty() {
                 true => share.fetch(),
                 false => {
-                    if let Err(Job { share, .. }) =
-                        self.shared.jobs.put(Job { share, blocks: near })
-                    {
+                    if let Err(Job { share, .. }) = self.jobs.put(Job { share, blocks: near }) {
                         share.fetch();
                     }
                 }
@@ -158,7 +169,7 @@ impl Object for TieredObject {
     }
 
     fn is_near(&self, offset_bytes: u64) -> bool {
-        let index = offset_bytes / self.shared.block_bytes as u64;
-        self.shared.has(self.key.block(index))
+        let index = offset_bytes / self.kept.shared.block_bytes as u64;
+        self.kept.shared.has(self.kept.key.block(index))
     }
 }

@@ -14,7 +14,7 @@
 //!   stay in use. A listener is told ([`Tier::on_trouble`]).
 //!
 //! By module: `format` has the layout on disk and why it survives a crash; `index` and `clock` which block has which
-//! slot; `disk` the files; `writer` and `reader` the ways to and from the disk; `backend` and `share` how a request is
+//! slot; `disk` the files; `shared` what all threads use; `staged`, `writer` and `reader` the ways to and from the disk; `backend` and `share` how a request is
 //! divided between near and far; `trouble` the messages.
 //!
 //! Locks: one for index and queue, held to look up the blocks of a request and never while waiting; one for the jobs of
@@ -28,6 +28,8 @@ mod index;
 mod memory;
 mod reader;
 mod share;
+mod shared;
+mod staged;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -37,37 +39,25 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-use crate::backend::Backend;
 
 pub use backend::TieredBackend;
 use clock::Slot;
 use disk::{Disk, Files, NoFiles};
-use format::{ENTRY_BYTES, Entry, FileKey, HEADER_BYTES, Header, Key};
-use index::Index;
+use format::{ENTRY_BYTES, HEADER_BYTES};
 use reader::Jobs;
-use trouble::Teller;
+pub use shared::STAGED_MAX_BYTES;
+use shared::{PATIENCE, Patience, Shared};
 pub use trouble::TierTrouble;
-use writer::Staged;
-
-/// Bytes that wait to be written, at most. More are not kept.
-pub const STAGED_MAX_BYTES: usize = 32 << 20;
 
 /// Threads that read from the disk: as many requests as keep an SSD busy.
 const READERS: usize = 16;
 
-/// Bytes of the index that are read at a time.
-const LOADED_BYTES: usize = 1 << 20;
-
 /// How long to wait for a folder that another tier still has locked: it may be closing, or its process may have just
 /// been killed.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
-
-/// Failed reads in a row before the disk is left alone.
-const FAILURES: u32 = 8;
 
 /// Where the second tier is, and its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,195 +135,10 @@ pub struct TierStats {
     pub write_errors: u64,
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    hit: AtomicU64,
-    missed: AtomicU64,
-    written: AtomicU64,
-    dropped: AtomicU64,
-    declined: AtomicU64,
-    corrupt: AtomicU64,
-    read_errors: AtomicU64,
-    write_errors: AtomicU64,
-}
-
-fn count(counter: &AtomicU64, more: usize) {
-    counter.fetch_add(more as u64, Ordering::Relaxed);
-}
-
-/// The first and the longest pause after trouble with the disk.
-#[derive(Clone, Copy, Debug)]
-struct Patience {
-    first: Duration,
-    most: Duration,
-}
-
-const PATIENCE: Patience =
-    Patience { first: Duration::from_secs(1), most: Duration::from_secs(60) };
-
-/// D. A pause after trouble, which doubles while trouble continues.
-#[derive(Debug)]
-struct Pause {
-    until: Option<Instant>,
-    next: Duration,
-    patience: Patience,
-}
-
-impl Pause {
-    fn new(patience: Patience) -> Self {
-        Pause { until: None, next: patience.first, patience }
-    }
-
-    fn is_over(&self) -> bool {
-        self.until.is_none_or(|until| Instant::now() >= until)
-    }
-
-    /// Begins a pause after a failure. During a pause this does nothing: the operation was begun before it. Returns
-    /// whether all was well before.
-    fn begin(&mut self) -> bool {
-        if !self.is_over() {
-            return false;
-        }
-        let was_well = self.until.is_none();
-        self.until = Some(Instant::now() + self.next);
-        self.next = (self.next * 2).min(self.patience.most);
-        was_well
-    }
-
-    fn went_well(&mut self) {
-        if self.until.is_some() && self.is_over() {
-            *self = Pause::new(self.patience);
-        }
-    }
-}
-
-struct State {
-    index: Index,
-    queue: std::collections::VecDeque<Staged>,
-    /// Bytes in the queue and being written.
-    staged_bytes: usize,
-    /// Pauses of three kinds: writes that need more room on the disk, all writes, all reads.
-    growth: Pause,
-    writes: Pause,
-    reads: Pause,
-    failures: u32,
-    is_closed: bool,
-}
-
-struct Shared {
-    disk: Box<dyn Disk>,
-    block_bytes: usize,
-    seed: u64,
-    keep: bool,
-    found: usize,
-    state: Mutex<State>,
-    is_more: Condvar,
-    is_written: Condvar,
-    jobs: Jobs,
-    counts: Counts,
-    teller: Teller,
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes over the blocks on the disk if its header has this block size; otherwise begins with an empty disk.
-    fn load(
-        disk: Box<dyn Disk>,
-        slots: Slot,
-        (block_bytes, keep): (usize, bool),
-        patience: Patience,
-    ) -> Self {
-        let counts = Counts::default();
-        let mut index = Index::new(slots);
-        let mut bytes = vec![0; HEADER_BYTES];
-        // A header that cannot be read counts as absent.
-        let length = disk.read_index(&mut bytes, 0).unwrap_or(0);
-        let known = Header::from_bytes(&bytes[..length])
-            .filter(|header| header.block_bytes == block_bytes as u64);
-        let header = known.unwrap_or_else(|| Header::new(block_bytes as u64));
-        let cut = match known {
-            Some(_) => {
-                load_entries(disk.as_ref(), slots, &mut index);
-                let index_bytes = HEADER_BYTES as u64 + u64::from(slots) * ENTRY_BYTES as u64;
-                disk.cut(index_bytes, u64::from(slots) * block_bytes as u64)
-            }
-            None => disk.cut(0, 0).and_then(|()| disk.write_index(&header.to_bytes(), 0)),
-        };
-        if cut.is_err() {
-            // Without a header the tier works, but its blocks will not be found again.
-            count(&counts.write_errors, 1);
-        }
-        let found = index.blocks();
-        let state = State {
-            index,
-            queue: std::collections::VecDeque::new(),
-            staged_bytes: 0,
-            growth: Pause::new(patience),
-            writes: Pause::new(patience),
-            reads: Pause::new(patience),
-            failures: 0,
-            is_closed: false,
-        };
-        Shared {
-            disk,
-            block_bytes,
-            seed: header.seed,
-            keep,
-            found,
-            state: Mutex::new(state),
-            is_more: Condvar::new(),
-            is_written: Condvar::new(),
-            jobs: Jobs::default(),
-            counts,
-            teller: Teller::default(),
-        }
-    }
-
-    /// Whether the block would be read from the tier now.
-    fn has(&self, key: Key) -> bool {
-        let state = self.lock();
-        state.reads.is_over() && state.index.has(key)
-    }
-
-    /// Looks up `blocks` blocks of a file, from `first` on. Those that are found count as used.
-    fn find(&self, file: &FileKey, first: u64, blocks: usize) -> Vec<Option<(Slot, Entry)>> {
-        let mut state = self.lock();
-        if !state.reads.is_over() {
-            return vec![None; blocks];
-        }
-        let found = (first..).take(blocks).map(|index| {
-            let key = file.block(index);
-            let (slot, check) = state.index.find(key)?;
-            state.index.is_used(slot);
-            Some((slot, Entry { key, check }))
-        });
-        found.collect()
-    }
-}
-
-fn load_entries(disk: &dyn Disk, slots: Slot, index: &mut Index) {
-    let mut bytes = vec![0; LOADED_BYTES];
-    let mut left = slots as usize;
-    let mut at = HEADER_BYTES as u64;
-    while left > 0 {
-        let wanted = LOADED_BYTES.min(left * ENTRY_BYTES);
-        let length = disk.read_index(&mut bytes[..wanted], at).unwrap_or(0);
-        let (entries, _) = bytes[..length].as_chunks::<ENTRY_BYTES>();
-        index.load(entries.iter().map(|&bytes| Entry::from_bytes(bytes)));
-        if length < wanted {
-            break;
-        }
-        (left, at) = (left - entries.len(), at + length as u64);
-    }
-    index.is_loaded();
-}
-
 /// Blocks of remote stores on a part of a local disk; see the [module](self). Several stores may share a tier.
 pub struct Tier {
     shared: Arc<Shared>,
+    jobs: Arc<Jobs>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -385,24 +190,17 @@ impl Tier {
         patience: Patience,
     ) -> io::Result<Arc<Self>> {
         let shared = Arc::new(Shared::load(disk, slots, kind, patience));
-        let mut tier = Tier { shared, threads: Vec::new() };
+        let mut tier = Tier { shared, jobs: Arc::default(), threads: Vec::new() };
         for number in 0..=READERS {
-            let shared = Arc::clone(&tier.shared);
+            let (shared, jobs) = (Arc::clone(&tier.shared), Arc::clone(&tier.jobs));
             let thread = std::thread::Builder::new().name("foretell-tier".to_owned());
             let thread = thread.spawn(move || match number {
                 0 => shared.write_behind(),
-                _ => shared.serve(),
+                _ => shared.serve(&jobs),
             })?;
             tier.threads.push(thread);
         }
         Ok(Arc::new(tier))
-    }
-
-    /// A back end that keeps the blocks of `remote` in this tier. `address` must identify the store, and be the same
-    /// whenever the store is opened. If the tier is kept, versions must be reliable: two files of the same version have
-    /// the same bytes, also years apart.
-    pub fn over(self: &Arc<Self>, address: &str, remote: Arc<dyn Backend>) -> TieredBackend {
-        TieredBackend::new(Arc::clone(self), address, remote)
     }
 
     /// Counts since the tier was opened.
@@ -444,7 +242,7 @@ impl Drop for Tier {
     fn drop(&mut self) {
         self.shared.lock().is_closed = true;
         self.shared.is_more.notify_all();
-        self.shared.jobs.close();
+        self.jobs.close();
         for thread in self.threads.drain(..) {
             // The dropping thread may be one of them.
             if thread.thread().id() != std::thread::current().id() {

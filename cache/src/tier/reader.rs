@@ -11,8 +11,8 @@ use crate::buffer::{Buffer, UNIT};
 use super::clock::Slot;
 use super::format::{Entry, FileKey};
 use super::share::Share;
+use super::shared::{FAILURES, Shared, count};
 use super::trouble::TierTrouble;
-use super::{FAILURES, Shared, count};
 
 /// A block in the tier of which a request wants all or a part.
 #[derive(Clone, Copy, Debug)]
@@ -92,8 +92,8 @@ impl Jobs {
 }
 
 impl Shared {
-    pub(super) fn serve(&self) {
-        while let Some(job) = self.jobs.take() {
+    pub(super) fn serve(&self, jobs: &Jobs) {
+        while let Some(job) = jobs.take() {
             // A panic drops its request, which fails as lost.
             let _ = catch_unwind(AssertUnwindSafe(|| self.read(job)));
         }

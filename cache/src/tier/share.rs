@@ -8,11 +8,10 @@ use crate::backend::{BackendError, Object, Request};
 
 use super::format::FileKey;
 use super::memory::Pieces;
-use super::{Shared, count};
+use super::shared::{Shared, count};
 
-/// A file of a tiered store. It holds `Shared` and not the `Tier`: it may be dropped under a lock that the tier's
-/// threads wait for, and the last drop of a `Tier` waits for these threads.
-pub(super) struct TieredObject {
+/// An open file of a store: its remote side, and the tier that keeps its blocks.
+pub(super) struct Kept {
     pub(super) shared: Arc<Shared>,
     pub(super) key: FileKey,
     pub(super) size_bytes: u64,
@@ -66,7 +65,7 @@ impl Joint {
 /// A part of a request; see the [module](self).
 pub(super) struct Share {
     pub(super) joint: Arc<Joint>,
-    pub(super) object: Arc<TieredObject>,
+    pub(super) object: Arc<Kept>,
     pub(super) start: u64,
     pub(super) length: usize,
     /// Its memory, until the share ends.

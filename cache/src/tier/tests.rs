@@ -3,10 +3,14 @@
 
 use std::io::IoSliceMut;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Condvar, Mutex, MutexGuard};
 
 use proptest::prelude::*;
 
+use super::disk::Disk;
+use super::shared::{FAILURES, Pause};
 use super::*;
+use crate::backend::Backend;
 use crate::backend::conformance::content;
 use crate::backend::memory::MemoryBackend;
 use crate::buffer::UNIT;

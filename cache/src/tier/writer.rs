@@ -11,40 +11,17 @@ use std::time::{Duration, Instant};
 use crate::buffer::{Buffer, UNIT};
 
 use super::clock::{Place, Slot};
-use super::format::{ENTRY_BYTES, Entry, FileKey, HEADER_BYTES, Key};
+use super::format::{ENTRY_BYTES, Entry, FileKey, HEADER_BYTES};
 use super::memory::Pieces;
+use super::shared::{STAGED_MAX_BYTES, Shared, State, count};
+use super::staged::{Staged, StagedBlock};
 use super::trouble::TierTrouble;
-use super::{STAGED_MAX_BYTES, Shared, State, count};
 
 /// Bytes to take out of the queue at a time.
 const BATCH_BYTES: usize = 1 << 20;
 
 /// How long closing the tier continues to write the queue, if blocks are kept.
 const END_PATIENCE: Duration = Duration::from_secs(2);
-
-/// A block in the queue.
-#[derive(Clone, Copy)]
-struct StagedBlock {
-    index: u64,
-    key: Key,
-    place: Place,
-    length: usize,
-}
-
-impl StagedBlock {
-    fn slot(&self) -> Slot {
-        let (Place::New(slot) | Place::Free(slot) | Place::Victim(slot)) = self.place;
-        slot
-    }
-}
-
-/// Blocks of one file that arrived together.
-pub(super) struct Staged {
-    file: FileKey,
-    blocks: Vec<StagedBlock>,
-    /// Their bytes, each block at a multiple of the block size.
-    buffer: Buffer,
-}
 
 /// A block that is ready to be written: its bytes are whole units.
 struct Ready<'a> {
