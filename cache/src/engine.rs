@@ -24,6 +24,7 @@
 #[cfg(test)]
 mod bounded;
 mod change;
+mod requests;
 #[cfg(test)]
 mod tests;
 
@@ -33,55 +34,20 @@ use std::sync::atomic::AtomicU64;
 
 use foretell_policy::hash::Mix;
 use foretell_policy::{
-    Access, Block, Config, Cost, Counts, DeviceId, Extent, Fetch, FetchId, FileId, Hint, HinterId,
-    Memory, Nanos, Next, Order, Outcome, Policy, ReaderId, Reason, StreamId, Target, Work,
+    Access, Block, Config, Cost, Counts, DeviceId, Extent, Fetch, FileId, Hint, HinterId, Memory,
+    Nanos, Next, Order, Outcome, Policy, ReaderId, Reason, StreamId, Target, Work,
 };
 
-use self::change::Fate;
+use self::requests::{By, Fate, Flight, Pending, Source, Wanted};
+pub(crate) use self::requests::{Delivery, RequestId, Start, Todo};
 use crate::backend::{BackendError, Object, Part};
 use crate::free::FreeFrames;
 use crate::limit::Limit;
 use crate::read::Read;
 use crate::read_ahead::{Credit, Guess};
 use crate::records::Record;
-use crate::slab::{Frame, Pinned, Slab};
+use crate::slab::{Frame, Slab};
 use crate::speed::Speed;
-
-/// Names one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct RequestId(u64);
-
-/// A request to be started.
-pub(crate) struct Start {
-    pub(crate) id: RequestId,
-    pub(crate) object: Arc<dyn Object>,
-    pub(crate) offset_bytes: u64,
-    pub(crate) is_demand: bool,
-    /// Memory that belongs to the request until it is [completed](Engine::completed).
-    pub(crate) parts: Vec<Part>,
-}
-
-/// A block to be copied to a read that waits for it.
-pub(crate) struct Delivery {
-    pub(crate) read: Arc<Read>,
-    pub(crate) block: Block,
-    pub(crate) pinned: Pinned,
-}
-
-/// Work for the caller.
-#[derive(Default)]
-pub(crate) struct Todo {
-    pub(crate) start: Vec<Start>,
-    pub(crate) copy: Vec<Delivery>,
-    /// Reads with one block each that is settled without a copy.
-    pub(crate) settled: Vec<Arc<Read>>,
-}
-
-impl Todo {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.start.is_empty() && self.copy.is_empty() && self.settled.is_empty()
-    }
-}
 
 /// The engine's own counts, beside the policy's.
 #[derive(Clone, Copy, Debug, Default)]
@@ -114,64 +80,6 @@ struct Device {
     credit: Credit,
     /// The device of its near blocks.
     near: Option<usize>,
-}
-
-/// Where the blocks of a file come from.
-#[derive(Clone)]
-struct Source {
-    device: usize,
-    object: Arc<dyn Object>,
-    size_bytes: u64,
-}
-
-/// A request that has not ended.
-struct Pending {
-    /// The policy's fetches that it serves, in order, each with its number of blocks. None in case C, and for absent blocks
-    /// (F).
-    fetches: Vec<(FetchId, u64)>,
-    first: Block,
-    blocks: u64,
-    source: Source,
-    /// The device that the policy named: the file's, or that of its near blocks.
-    device: usize,
-    /// The device that all of its blocks belong to when it starts; none if they belong to both.
-    served_by: Option<usize>,
-    is_demand: bool,
-    /// Empty while it waits for frames.
-    frames: Vec<Frame>,
-    /// C: it needs no frames.
-    passes_by: bool,
-    began: Nanos,
-    /// Its bytes, and the bytes in flight at its device when it began, these included.
-    bytes: u64,
-    under_way_bytes: u64,
-    deliveries: Vec<(Arc<Read>, Block)>,
-}
-
-/// A block to be fetched on demand.
-struct Wanted {
-    block: Block,
-    by: By,
-    device: usize,
-}
-
-/// How a block is fetched on demand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
-    /// By a fetch of the policy.
-    Fetch(FetchId),
-    /// F: it was absent, so the policy has a buffer for it.
-    Refetch,
-    /// C: there is no buffer.
-    NoBuffer,
-}
-
-/// The request that will bring a block.
-#[derive(Clone, Copy, Debug)]
-struct Flight {
-    request: RequestId,
-    /// F: its bytes may be old.
-    is_outdated: bool,
 }
 
 /// See the [module](self).

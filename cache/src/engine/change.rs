@@ -18,18 +18,9 @@ use std::sync::atomic::Ordering;
 
 use foretell_policy::{Block, FileId, Nanos};
 
-use super::{By, Engine, Flight, Pending, RequestId, Todo, Wanted};
+use super::Engine;
+use super::requests::{By, Fate, Flight, Pending, RequestId, Todo, Wanted};
 use crate::backend::BackendError;
-
-/// What to do with a block whose request has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    Publish,
-    /// It has changed since its request began.
-    Outdated,
-    /// The policy has evicted it meanwhile.
-    LetGo,
-}
 
 impl Engine {
     /// F: bytes of `file`, or its size, have changed. Reads that begin from now on see the new bytes.
