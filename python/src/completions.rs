@@ -14,8 +14,9 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::errors;
+use crate::keeper::Keeper;
 use crate::process::OfProcess;
-use crate::wait::{Keeper, LOOK_EVERY, signal};
+use crate::wait::{LOOK_EVERY, signal};
 
 /// A completed operation.
 pub(crate) enum Ended {

@@ -1,11 +1,11 @@
 //! The mapping of errors to exceptions. All of it is here.
 
 use std::ffi::OsStr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use foretell_cache::backend::BackendError;
-use foretell_cache::backend::object::AddressError;
+use foretell_cache::backend::{AddressError, BackendError};
 use foretell_cache::{CacheError, OpenError, ReadError};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
@@ -76,8 +76,14 @@ fn lost() -> Option<String> {
     panics::last().map(|said| format!("foretell itself failed: {said}; please report this line"))
 }
 
+/// Calls `act` for Python; a panic becomes an exception.
+pub(crate) fn guarded<T>(py: Python<'_>, act: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    // State that `act` left half changed is foretell's own, behind locks that ignore poisoning.
+    catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|_| Err(of_panic(py)))
+}
+
 /// The exception of a call in which foretell panicked.
-pub(crate) fn of_panic(py: Python<'_>) -> PyErr {
+fn of_panic(py: Python<'_>) -> PyErr {
     let message = lost().unwrap_or_else(|| "foretell itself failed".to_owned());
     let class = py.import("foretell._errors").and_then(|module| module.getattr("Error"));
     match class.and_then(|class| Ok(class.cast_into::<PyType>()?)) {

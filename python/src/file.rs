@@ -10,12 +10,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::completions::Completions;
-use crate::errors;
+use crate::errors::{self, guarded};
 use crate::lines::Lines;
-use crate::panics::guarded;
 use crate::process::OfProcess;
+use crate::reads;
 use crate::store::{Opening, Store};
-use crate::wait;
 
 type Open = Arc<OfProcess<Arc<foretell_cache::File>>>;
 
@@ -70,7 +69,7 @@ impl File {
     fn line(&self, py: Python<'_>, most: u64) -> PyResult<Py<PyBytes>> {
         let at = self.position.load(Ordering::Relaxed);
         let line = self.with(py, |file| {
-            let read = |offset, length| wait::read_bytes(py, file, length, offset);
+            let read = |offset, length| reads::read_bytes(py, file, length, offset);
             self.lines.line(py, (at, self.size_bytes), most, read)
         })?;
         self.position.store(at + line.as_bytes(py).len() as u64, Ordering::Relaxed);
@@ -178,7 +177,7 @@ impl File {
         // None and negative numbers stand for the rest of the file.
         let length = size.and_then(|size| u64::try_from(size).ok()).unwrap_or(u64::MAX);
         let length = length.min(self.remaining());
-        let bytes = self.with(py, |file| wait::read_bytes(py, file, length, at))?;
+        let bytes = self.with(py, |file| reads::read_bytes(py, file, length, at))?;
         self.position.store(at + length, Ordering::Relaxed);
         Ok(bytes)
     }
@@ -204,8 +203,8 @@ impl File {
     #[pyo3(signature = (buffer, /))]
     fn readinto(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
         let at = self.position.load(Ordering::Relaxed);
-        let buffer = wait::writable(buffer)?;
-        let count = self.with(py, |file| wait::read_into(py, file, buffer, at))?;
+        let buffer = reads::writable(buffer)?;
+        let count = self.with(py, |file| reads::read_into(py, file, buffer, at))?;
         self.position.store(at + count as u64, Ordering::Relaxed);
         Ok(count)
     }
@@ -214,7 +213,7 @@ impl File {
     /// not use the position, and many threads may call it at once.
     fn read_at(&self, py: Python<'_>, offset: i64, length: i64) -> PyResult<Py<PyBytes>> {
         let (offset, length) = (whole("offset", offset)?, whole("length", length)?);
-        self.with(py, |file| wait::read_bytes(py, file, length, offset))
+        self.with(py, |file| reads::read_bytes(py, file, length, offset))
     }
 
     /// As `readinto`, at `offset` bytes from the start. Does not use the position, and many threads may call it at once.
@@ -225,8 +224,8 @@ impl File {
         offset: i64,
     ) -> PyResult<usize> {
         let offset = whole("offset", offset)?;
-        let buffer = wait::writable(buffer)?;
-        self.with(py, |file| wait::read_into(py, file, buffer, offset))
+        let buffer = reads::writable(buffer)?;
+        self.with(py, |file| reads::read_into(py, file, buffer, offset))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -246,9 +245,9 @@ impl File {
     ) -> PyResult<Option<Py<PyAny>>> {
         let (offset, length) = (whole("offset", offset)?, whole("length", length)?);
         let to = (completions.get().queue()?, token);
-        match buffer.map(wait::writable).transpose()? {
-            None => self.with(py, |file| wait::begin_bytes(py, file, length, offset, to)),
-            Some(buffer) => self.with(py, |file| wait::begin_into(py, file, buffer, offset, to)),
+        match buffer.map(reads::writable).transpose()? {
+            None => self.with(py, |file| reads::begin_bytes(py, file, length, offset, to)),
+            Some(buffer) => self.with(py, |file| reads::begin_into(py, file, buffer, offset, to)),
         }
     }
 }

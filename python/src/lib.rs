@@ -7,7 +7,9 @@
 //! |---|---|
 //! | `store`, `file`, `stream`, `listing` | the classes |
 //! | `lines` | lines of a file |
-//! | `wait` | how a read waits, and how it is given up |
+//! | `reads` | how Python reads, and how a read is given up |
+//! | `keeper` | memory of reads in flight |
+//! | `wait` | waits that Ctrl-C ends |
 //! | `completions` | results of reads and openings that no thread waits for |
 //! | `process` | values that belong to one process, across forks |
 //! | `errors`, `panics` | which error becomes which exception; panics |
@@ -24,10 +26,12 @@ mod errors;
 #[cfg(debug_assertions)]
 mod faults;
 mod file;
+mod keeper;
 mod lines;
 mod listing;
 mod panics;
 mod process;
+mod reads;
 mod store;
 mod stream;
 mod wait;

@@ -11,8 +11,7 @@ use foretell_cache::backend::{BackendError, Entry, FileInfo, Found, Listing};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::errors;
-use crate::panics::guarded;
+use crate::errors::{self, guarded};
 use crate::process::OfProcess;
 use crate::wait::in_thread;
 

@@ -1,14 +1,10 @@
 //! Panics become exceptions with a message of one line; nothing is printed on standard error.
 //!
-//! A panic is a fault of foretell. In a call it is caught here ([`guarded`]) and becomes a `foretell.Error`. In a thread of a
-//! back end the request fails as lost, and its error has the panic's message ([`last`]).
+//! A panic is a fault of foretell. In a call it is caught ([`guarded`](crate::errors::guarded)) and becomes a
+//! `foretell.Error`. In a thread of a back end the request fails as lost, and its error has the panic's message ([`last`]).
 
-use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
+use std::panic::set_hook;
 use std::sync::{Mutex, TryLockError};
-
-use pyo3::prelude::*;
-
-use crate::errors;
 
 /// Message and place of this process's last panic.
 static LAST: Mutex<Option<String>> = Mutex::new(None);
@@ -39,10 +35,4 @@ pub(crate) fn last() -> Option<String> {
         Err(TryLockError::Poisoned(last)) => last.into_inner().clone(),
         Err(TryLockError::WouldBlock) => None,
     }
-}
-
-/// Calls `act` for Python; a panic becomes an exception.
-pub(crate) fn guarded<T>(py: Python<'_>, act: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
-    // State that `act` left half changed is foretell's own, behind locks that ignore poisoning.
-    catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|_| Err(errors::of_panic(py)))
 }

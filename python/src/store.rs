@@ -17,9 +17,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::completions::{Completions, Ended, Queue};
-use crate::errors;
+use crate::errors::{self, guarded};
 use crate::listing::{Listed, Told, told};
-use crate::panics::guarded;
 use crate::process::OfProcess;
 use crate::wait::{answer_of, in_thread};
 

@@ -8,8 +8,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
+use crate::errors::guarded;
 use crate::file::File;
-use crate::panics::guarded;
 use crate::process::OfProcess;
 use crate::store::Store;
 
