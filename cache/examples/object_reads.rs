@@ -19,8 +19,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("usage: object_reads ADDRESS PATH [DEPTH]".into());
     };
     let depth = words.next().map_or(Ok(100), |word| word.parse())?;
-    let options =
-        AddressOptions { depth: Some(depth), deadline: Duration::from_secs(60), settings: &[] };
+    let options = AddressOptions {
+        depth: Some(depth),
+        deadline: Duration::from_secs(60),
+        silence: None,
+        settings: &[],
+    };
     println!("| reads of 128 KiB | reads a second | fetched by asked |\n|---|---|---|");
     for (name, count, disclosed) in [("serial", 100u64, false), ("disclosed", 3000, true)] {
         let cache = Cache::new(CacheOptions::default())?;

@@ -13,10 +13,9 @@ use std::time::Duration;
 use clap::Args;
 use foretell_cache::backend::index::{Index, IndexBackend};
 use foretell_cache::backend::local::LocalBackend;
-use foretell_cache::backend::object::{
-    AddressError, ObjectBackend, ObjectOptions, without_secrets,
+use foretell_cache::backend::{
+    self, AddressError, AddressOptions, Backend, BackendError, Named, without_secrets,
 };
-use foretell_cache::backend::{Backend, BackendError};
 use foretell_cache::tier::{Tier, TierError, TierOptions};
 use foretell_cache::{CacheError, CacheOptions, Stats};
 use foretell_mount::{Contents, Ending, KIND, StoreMount, StoreMountOptions, check, point};
@@ -165,7 +164,7 @@ pub(crate) fn mount(args: &MountArgs) -> Result<ExitCode, Failure> {
 type Tiered = (Arc<dyn Backend>, Option<Arc<Tier>>);
 
 fn tiered(args: &MountArgs) -> Result<Tiered, Failure> {
-    let (backend, identity) = backend(args)?;
+    let (backend, identity) = source(args)?;
     let Some(folder) = &args.tier else { return Ok((backend, None)) };
     let place = std::path::absolute(folder).map_err(Failure::failed)?;
     for other in [Some(args.mountpoint.as_path()), folder_of(&args.source)].into_iter().flatten() {
@@ -203,27 +202,26 @@ fn folder_of(source: &str) -> Option<&Path> {
 /// A store, and the identity that distinguishes it from others in a tier.
 type Identified = (Arc<dyn Backend>, String);
 
-fn backend(args: &MountArgs) -> Result<Identified, Failure> {
+fn source(args: &MountArgs) -> Result<Identified, Failure> {
     if folder_of(&args.source).is_none() {
-        let defaults = ObjectOptions::default();
-        let depth = args.depth.map_or(defaults.depth, |depth| depth as usize);
-        let silence = defaults.silence.min(args.timeout);
-        let options = ObjectOptions { depth, deadline: args.timeout, silence };
-        let hasty = ObjectOptions { deadline: CHECK_PATIENCE.min(args.timeout), ..options };
+        let depth = args.depth.map(|depth| depth as usize);
+        let options =
+            AddressOptions { depth, deadline: args.timeout, silence: None, settings: &[] };
+        let deadline = CHECK_PATIENCE.min(args.timeout);
+        let hasty = AddressOptions { deadline, silence: Some(args.timeout), ..options };
         if let Some(place) = &args.index {
-            return indexed(args, place, (options, hasty));
+            return indexed(args, place, (&options, &hasty));
         }
-        let checked = ObjectBackend::at(&args.source, hasty).map_err(no_store)?;
+        let checked = store_at(&args.source, &hasty)?.backend;
         let shown = without_secrets(&args.source);
-        if check(&checked, &shown).map_err(Failure::failed)? == Contents::None {
+        if check(&*checked, &shown).map_err(Failure::failed)? == Contents::None {
             if checked.is_object() {
                 return Err(is_an_object(&shown));
             }
             note(format_args!("there is nothing at {shown} now"));
         }
-        let backend = ObjectBackend::at(&args.source, options).map_err(no_store)?;
-        let identity = backend.identity().to_owned();
-        return Ok((Arc::new(backend), identity));
+        let Named { backend, identity } = store_at(&args.source, &options)?;
+        return Ok((backend, identity));
     }
     if args.index.is_some() {
         return Err(Failure::usage("--index: a folder lists its own files; leave the option out"));
@@ -241,19 +239,19 @@ fn is_an_object(address: &str) -> Failure {
     ))
 }
 
-/// The failure of an address that is invalid, or at which there is no store.
-fn no_store(error: AddressError) -> Failure {
-    match error {
+/// The store at an address. Fails if the address is invalid or there is no store.
+fn store_at(address: &str, options: &AddressOptions<'_>) -> Result<Named, Failure> {
+    backend::at(address, options).map_err(|error| match error {
         AddressError::Scheme(_) => Failure::usage(error),
         error => Failure::failed(error),
-    }
+    })
 }
 
 /// The store restricted to the files that the list at `place` names.
 fn indexed(
     args: &MountArgs,
     place: &str,
-    (options, hasty): (ObjectOptions, ObjectOptions),
+    (options, hasty): (&AddressOptions<'_>, &AddressOptions<'_>),
 ) -> Result<Identified, Failure> {
     let (source, shown) = (without_secrets(&args.source), without_secrets(place));
     let wrong = |what: &dyn Display| Failure::failed(format!("--index {shown}: {what}"));
@@ -262,31 +260,25 @@ fn indexed(
             input_file::read(file, INDEX_MAX_BYTES as u64).map_err(|error| wrong(&error))?
         }
         None => {
-            let list = ObjectBackend::at(place, options).map_err(no_store)?.unlisted();
+            let list = store_at(place, options)?.backend;
             list.read_all("", INDEX_MAX_BYTES).map_err(|error| wrong(&error))?
         }
     };
     let index = Index::parse(&text).map_err(|error| wrong(&error))?;
     match index.first() {
         None => note(format_args!("{shown} names no files")),
-        Some(first) => {
-            let store = ObjectBackend::at(&args.source, hasty).map_err(no_store)?;
-            match store.unlisted().probe(first) {
-                Ok(()) => {}
-                Err(BackendError::NotFound) => {
-                    note(format_args!("{shown} names {first}, which is not at {source} now"));
-                }
-                Err(error) => {
-                    return Err(Failure::failed(format!(
-                        "cannot mount {source}: {first}: {error}"
-                    )));
-                }
+        Some(first) => match store_at(&args.source, hasty)?.backend.probe(first) {
+            Ok(()) => {}
+            Err(BackendError::NotFound) => {
+                note(format_args!("{shown} names {first}, which is not at {source} now"));
             }
-        }
+            Err(error) => {
+                return Err(Failure::failed(format!("cannot mount {source}: {first}: {error}")));
+            }
+        },
     }
-    let store = ObjectBackend::at(&args.source, options).map_err(no_store)?.unlisted();
-    let identity = store.identity().to_owned();
-    Ok((Arc::new(IndexBackend::new(Arc::new(store), index)), identity))
+    let Named { backend, identity } = store_at(&args.source, options)?;
+    Ok((Arc::new(IndexBackend::new(backend, index)), identity))
 }
 
 fn folder_depth(args: &MountArgs) -> Option<usize> {

@@ -8,10 +8,9 @@ use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use foretell_cache::backend::Backend;
 use foretell_cache::backend::local::LocalBackend;
-use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
-use foretell_cache::{Cache, CacheOptions, OpenError, Session, backend::BackendError};
+use foretell_cache::backend::{self, AddressOptions, Addressed, Backend, BackendError};
+use foretell_cache::{Cache, CacheOptions, OpenError, Session};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -46,7 +45,7 @@ struct Recipe {
 #[derive(Clone)]
 enum Source {
     Folder(Arc<LocalBackend>),
-    Objects(Arc<ObjectBackend>),
+    Objects(Arc<dyn Addressed>),
 }
 
 /// The parts of a store that belong to one process.
@@ -82,22 +81,22 @@ impl Recipe {
                 )?))
             }
             Kind::Objects => {
-                let standard = ObjectOptions::default();
-                let depth = self.depth.unwrap_or(standard.depth);
-                let silence = standard.silence.min(self.deadline);
-                let options = ObjectOptions { depth, deadline: self.deadline, silence };
                 let settings = self.settings.iter();
                 let settings: Vec<(&str, &str)> =
                     settings.map(|(name, value)| (name.as_str(), value.as_str())).collect();
-                Source::Objects(Arc::new(
-                    ObjectBackend::configured(&self.place.to_string_lossy(), &settings, options)
-                        .map_err(|error| errors::of_address(&error))?,
-                ))
+                let options = AddressOptions {
+                    depth: self.depth,
+                    deadline: self.deadline,
+                    silence: None,
+                    settings: &settings,
+                };
+                let opened = backend::at(&self.place.to_string_lossy(), &options);
+                Source::Objects(opened.map_err(|error| errors::of_address(&error))?.backend)
             }
         };
         let backend: Arc<dyn Backend> = match &source {
             Source::Folder(folder) => Arc::clone(folder) as _,
-            Source::Objects(objects) => Arc::clone(objects) as _,
+            Source::Objects(objects) => Arc::<dyn Addressed>::clone(objects),
         };
         let session = cache.attach(backend).session();
         Ok(Live { cache, session, source })
@@ -163,7 +162,7 @@ impl Store {
         &self,
         py: Python<'_>,
         path: &OsStr,
-        ask: impl FnOnce(&ObjectBackend, &str) -> Result<T, BackendError> + Send + 'static,
+        ask: impl FnOnce(&Arc<dyn Addressed>, &str) -> Result<T, BackendError> + Send + 'static,
     ) -> PyResult<T> {
         let key = self.key(py, path)?;
         let live = self.live(py)?;
@@ -261,27 +260,27 @@ impl Store {
     /// What an object store tells of the object at `path`.
     fn _file(&self, py: Python<'_>, path: OsString) -> PyResult<Told> {
         guarded(py, || {
-            let file = self.ask(py, &path, ObjectBackend::find_file)?;
+            let file = self.ask(py, &path, |store, key| store.find_file(key))?;
             Ok(told(&file))
         })
     }
 
     /// Whether an object store has anything below `path`.
     fn _is_folder(&self, py: Python<'_>, path: OsString) -> PyResult<bool> {
-        guarded(py, || self.ask(py, &path, ObjectBackend::is_folder))
+        guarded(py, || self.ask(py, &path, |store, key| store.is_folder(key)))
     }
 
     /// Whether a recursive listing of a whole object store would return invalid names.
     fn _has_keys_without_a_root(&self, py: Python<'_>) -> PyResult<bool> {
-        let ask = |store: &ObjectBackend, _: &str| store.has_keys_without_a_root();
+        let ask = |store: &Arc<dyn Addressed>, _: &str| store.has_keys_without_a_root();
         guarded(py, || self.ask(py, OsStr::new(""), ask))
     }
 
     /// Lists an object store below `path`: up to the next slash, or everything.
     fn _list(&self, py: Python<'_>, path: OsString, is_recursive: bool) -> PyResult<Listed> {
         guarded(py, || {
-            let pages =
-                self.ask(py, &path, move |store, key| store.list_keys(key, is_recursive))?;
+            let pages = self
+                .ask(py, &path, move |store, key| Arc::clone(store).list_keys(key, is_recursive))?;
             let pages = OfProcess::new(Arc::new(Mutex::new(pages)));
             Ok(Listed { pages, path, place: self.place() })
         })

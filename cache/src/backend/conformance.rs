@@ -1,10 +1,13 @@
 //! The conformance suite: tests that every back end must pass.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use super::{Backend, BackendError, Entry, Found, Object, Part, Request};
+use super::names::{Entry, Found};
+use super::request::{Ended, Request};
+use super::traits::{Backend, Object};
+use crate::error::BackendError;
 
 /// A request that has not ended after this time is taken to be lost.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -21,26 +24,14 @@ pub trait World {
     }
 }
 
-pub(super) type Ended = (Vec<u8>, Result<(), BackendError>);
-
 /// Begins a read into pieces of `piece` bytes.
 pub(super) fn begin(
     object: &Arc<dyn Object>,
     (offset, length): (u64, usize),
     piece: usize,
 ) -> Receiver<Ended> {
-    let (sender, receiver) = channel();
-    let mut bytes = vec![0xA5u8; length];
-    let start = bytes.as_mut_ptr();
-    let parts = (0..length)
-        .step_by(piece)
-        .map(|from| Part { start: start.wrapping_add(from), length: piece.min(length - from) });
-    let parts = parts.collect();
-    let done = Box::new(move |result| {
-        let _ = sender.send((bytes, result)); // The test may have failed.
-    });
-    // SAFETY: `done` owns the memory, and nothing else uses it until `done` is called.
-    let request = unsafe { Request::new(offset, offset % 2 == 0, parts, done) };
+    let memory = vec![0xA5; length];
+    let (request, receiver) = Request::into_memory(memory, offset, offset % 2 == 0, piece);
     Arc::clone(object).start(request);
     receiver
 }

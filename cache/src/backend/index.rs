@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 
-use super::{Backend, BackendError, Entry, FileInfo, Found, Listing, Opened};
+use super::{Addressed, Backend, BackendError, Entry, FileInfo, Found, Listing, Opened};
 
 /// Entries that a listing returns at a time.
 const PAGE_ENTRIES: usize = 1000;
@@ -149,7 +149,7 @@ enum Seen {
 
 /// See the [module](self).
 pub struct IndexBackend {
-    remote: Arc<dyn Backend>,
+    remote: Arc<dyn Addressed>,
     index: Arc<Index>,
     seen: Mutex<HashMap<usize, Seen>>,
 }
@@ -161,9 +161,9 @@ impl fmt::Debug for IndexBackend {
 }
 
 impl IndexBackend {
-    /// The files of `remote` that `index` names. `remote` is never asked to list. It must tell a time or a tag of each
-    /// file that it finds.
-    pub fn new(remote: Arc<dyn Backend>, index: Index) -> Self {
+    /// The files of `remote` that `index` names. `remote` is asked for [files](Addressed::find_file) only, never to list. It
+    /// must tell a time or a tag of each file that it finds.
+    pub fn new(remote: Arc<dyn Addressed>, index: Index) -> Self {
         IndexBackend { remote, index: Arc::new(index), seen: Mutex::default() }
     }
 
@@ -210,7 +210,7 @@ impl Backend for IndexBackend {
         }
         match self.listed(self.index.file(path)?) {
             Some(file) => Ok(Found::File(file)),
-            None => self.remote.find(path),
+            None => self.remote.find_file(path).map(Found::File),
         }
     }
 

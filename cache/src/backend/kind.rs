@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::addressed::Addressed;
 use super::conformance::World;
-use super::traits::Backend;
 
 /// One kind of back end.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +45,9 @@ pub struct AddressOptions<'a> {
     pub depth: Option<usize>,
     /// How long a program waits for an answer before its read or open fails.
     pub deadline: Duration,
+    /// How long the store may be silent before a request is given up and retried, unless the kind's default is shorter;
+    /// `None` stands for the deadline.
+    pub silence: Option<Duration>,
     /// Settings by name. They come before those of the environment.
     pub settings: &'a [(&'a str, &'a str)],
 }
@@ -52,7 +55,7 @@ pub struct AddressOptions<'a> {
 /// A store that was opened by its address.
 pub struct Named {
     /// The store.
-    pub backend: Arc<dyn Backend>,
+    pub backend: Arc<dyn Addressed>,
     /// What tells this store from others, for [`Tier::over`](crate::tier::Tier::over).
     pub identity: String,
 }
@@ -104,5 +107,23 @@ pub(super) fn user_of(rest: &str) -> (Option<&str>, &str) {
     match rest[..host].rfind('@') {
         Some(at) => (Some(&rest[..at]), &rest[at + 1..]),
         None => (None, rest),
+    }
+}
+
+/// An address that may be shown: without the user, and without a query, which may be a signature.
+pub fn without_secrets(address: &str) -> String {
+    match address.split_once("://") {
+        Some((scheme, rest)) => {
+            let (_, rest) = user_of(rest);
+            match scheme {
+                "http" | "https" => {
+                    let path = rest.split(['?', '#']).next().unwrap_or_default();
+                    let query = if rest.contains('?') { "?..." } else { "" };
+                    format!("{scheme}://{path}{query}")
+                }
+                _ => format!("{scheme}://{rest}"),
+            }
+        }
+        None => address.to_owned(),
     }
 }

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::conformance::World;
 use super::{
-    Backend, BackendError, Entry, FileInfo, Found, Kind, Listing, Object, Opened, Request, Whole,
+    Addressed, Backend, BackendError, Entry, FileInfo, Found, Kind, Listing, Object, Opened,
+    Request, Whole,
 };
 
 /// Files in memory.
@@ -133,6 +134,8 @@ impl Backend for MemoryBackend {
         16
     }
 }
+
+impl Addressed for MemoryBackend {}
 
 impl Object for MemoryObject {
     fn start(self: Arc<Self>, mut request: Request) {

@@ -14,10 +14,12 @@
 //! * never completes a request successfully with bytes of another version;
 //! * fails with [`Busy`](BackendError::Busy) if it is overloaded. The engine then sends fewer requests at once.
 //!
-//! [`Backend::find`] and [`Backend::list`] tell what a store has, if it knows.
+//! [`Backend::find`] and [`Backend::list`] tell what a store has, if it knows. [`Addressed`] has what the command line and
+//! Python ask beside that.
 //!
 //! Every back end passes the [`conformance`] suite.
 
+mod addressed;
 pub mod beneath;
 mod blocking;
 pub mod conformance;
@@ -37,7 +39,8 @@ mod uring;
 mod waiting;
 
 pub use crate::error::BackendError;
-pub use kind::{AddressError, AddressOptions, ByAddress, Kind, Named};
+pub use addressed::Addressed;
+pub use kind::{AddressError, AddressOptions, ByAddress, Kind, Named, without_secrets};
 pub use names::{Entry, FileInfo, Found, LeftOut, Listing, Whole};
 pub(crate) use request::Part;
 pub use request::Request;
@@ -62,14 +65,8 @@ pub fn at(address: &str, options: &AddressOptions<'_>) -> Result<Named, AddressE
     match scheme.and_then(|scheme| by_address().find(|kind| kind.has(scheme))) {
         Some(kind) => (kind.open)(address, options),
         None => {
-            let shown = match address.split_once("://") {
-                Some((scheme, rest)) => format!("{scheme}://{}", kind::user_of(rest).1),
-                None => address.to_owned(),
-            };
-            Err(AddressError::of_scheme(
-                &shown,
-                by_address().flat_map(|kind| kind.schemes).copied(),
-            ))
+            let schemes = by_address().flat_map(|kind| kind.schemes).copied();
+            Err(AddressError::of_scheme(&without_secrets(address), schemes))
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::BackendError;
+use crate::error::BackendError;
 
 /// What there is at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -35,7 +35,6 @@ use object_store::{GetOptions, ObjectMeta, ObjectStore};
 use rustix::io::Errno;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-pub use self::address::without_secrets;
 use self::address::{Folder, Place};
 use self::errors::Failure;
 use self::listing::{ObjectListing, Pages, Shape};
@@ -43,11 +42,12 @@ pub use self::options::ObjectOptions;
 use self::tries::{Tries, guarded, wait_for};
 use self::versions::{condition, info, version_of};
 use self::wire::About;
-pub use super::AddressError;
+use super::addressed::longer_than;
+pub use super::kind::{AddressError, without_secrets};
 use super::traits::cannot_list;
 use super::{
-    AddressOptions, Backend, BackendError, ByAddress, FileInfo, Found, Kind, Listing, Named,
-    Object, Opened, Request,
+    AddressOptions, Addressed, Backend, BackendError, ByAddress, FileInfo, Found, Kind, Listing,
+    Named, Object, Opened, Request,
 };
 
 /// S3, GCS, Azure and web servers.
@@ -62,8 +62,8 @@ pub(super) const KIND: Kind = Kind {
 };
 
 fn named(address: &str, options: &AddressOptions<'_>) -> Result<Named, AddressError> {
-    let &AddressOptions { depth, deadline, settings } = options;
-    let options = ObjectOptions::with(depth, deadline);
+    let &AddressOptions { depth, deadline, silence, settings } = options;
+    let options = ObjectOptions::with(depth, deadline, silence);
     let backend = ObjectBackend::configured(address, settings, options)?;
     let identity = backend.identity().to_owned();
     Ok(Named { backend: Arc::new(backend), identity })
@@ -217,7 +217,7 @@ impl ObjectBackend {
                 Ok(Some(all))
             }
         })?;
-        read.ok_or_else(|| other(format!("it is longer than {most_bytes} bytes")))
+        read.ok_or_else(|| longer_than(most_bytes))
     }
 
     /// Checks that the file at `path` exists and that ranges of it can be read. Waits for the answer.
@@ -442,6 +442,40 @@ impl Backend for ObjectBackend {
 
     fn depth(&self) -> usize {
         self.options.depth
+    }
+}
+
+impl Addressed for ObjectBackend {
+    fn find_file(&self, path: &str) -> Result<FileInfo, BackendError> {
+        ObjectBackend::find_file(self, path)
+    }
+
+    fn is_folder(&self, path: &str) -> Result<bool, BackendError> {
+        ObjectBackend::is_folder(self, path)
+    }
+
+    fn is_object(&self) -> bool {
+        ObjectBackend::is_object(self)
+    }
+
+    fn probe(&self, path: &str) -> Result<(), BackendError> {
+        ObjectBackend::probe(self, path)
+    }
+
+    fn read_all(&self, path: &str, most_bytes: usize) -> Result<Vec<u8>, BackendError> {
+        ObjectBackend::read_all(self, path, most_bytes)
+    }
+
+    fn has_keys_without_a_root(&self) -> Result<bool, BackendError> {
+        ObjectBackend::has_keys_without_a_root(self)
+    }
+
+    fn list_keys(
+        self: Arc<Self>,
+        path: &str,
+        is_recursive: bool,
+    ) -> Result<Box<dyn Listing>, BackendError> {
+        ObjectBackend::list_keys(&self, path, is_recursive)
     }
 }
 

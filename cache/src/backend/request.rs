@@ -1,6 +1,7 @@
 //! One read, as a back end gets it: where in the file, and the memory that it fills.
 
 use std::fmt;
+use std::sync::mpsc::{Receiver, channel};
 
 use crate::error::BackendError;
 
@@ -15,6 +16,9 @@ pub(crate) struct Part {
 unsafe impl Send for Part {}
 
 type Done = Box<dyn FnOnce(Result<(), BackendError>) + Send>;
+
+/// The memory of a request that has ended, and how it ended.
+pub(super) type Ended = (Vec<u8>, Result<(), BackendError>);
 
 /// A read of adjacent bytes into pieces of memory.
 #[must_use = "a request that is dropped fails"]
@@ -45,6 +49,27 @@ impl Request {
     ) -> Self {
         let length = parts.iter().map(|part| part.length).sum();
         Request { offset_bytes, length, is_demand, parts, filled: 0, done: Some(done) }
+    }
+
+    /// A request that fills `bytes` in pieces of `piece` bytes, and where they arrive when it has ended.
+    pub(super) fn into_memory(
+        mut bytes: Vec<u8>,
+        offset_bytes: u64,
+        is_demand: bool,
+        piece: usize,
+    ) -> (Self, Receiver<Ended>) {
+        let (sender, receiver) = channel();
+        let (start, length) = (bytes.as_mut_ptr(), bytes.len());
+        let parts = (0..length)
+            .step_by(piece)
+            .map(|from| Part { start: start.wrapping_add(from), length: piece.min(length - from) });
+        let parts = parts.collect();
+        let done = Box::new(move |result| {
+            let _ = sender.send((bytes, result)); // The receiver may have gone.
+        });
+        // SAFETY: `done` owns the memory, and nothing else uses it until `done` is called.
+        let request = unsafe { Request::new(offset_bytes, is_demand, parts, done) };
+        (request, receiver)
     }
 
     /// Offset of its first byte in the file.

@@ -22,7 +22,7 @@ use super::profile;
 use super::settings::Settings;
 use super::wire::Wire;
 use crate::backend::AddressError;
-use crate::backend::kind::user_of;
+use crate::backend::kind::{user_of, without_secrets};
 
 /// A store that an address names.
 pub(super) struct Place {
@@ -372,24 +372,6 @@ fn escaped(address: &str) -> String {
         }
     }
     text
-}
-
-/// An address that may be shown: without the user, and without a query, which may be a signature.
-pub fn without_secrets(address: &str) -> String {
-    match address.split_once("://") {
-        Some((scheme, rest)) => {
-            let (_, rest) = user_of(rest);
-            match scheme {
-                "http" | "https" => {
-                    let path = rest.split(['?', '#']).next().unwrap_or_default();
-                    let query = if rest.contains('?') { "?..." } else { "" };
-                    format!("{scheme}://{path}{query}")
-                }
-                _ => format!("{scheme}://{rest}"),
-            }
-        }
-        None => address.to_owned(),
-    }
 }
 
 fn one_line(text: &str) -> String {

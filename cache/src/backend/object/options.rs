@@ -25,10 +25,18 @@ impl Default for ObjectOptions {
 }
 
 impl ObjectOptions {
-    /// The defaults, with this depth (if any) and deadline. Silence is never longer than the deadline.
-    pub(super) fn with(depth: Option<usize>, deadline: Duration) -> Self {
+    /// The defaults, with this depth (if any) and deadline, and silence never longer than `silence`, or than the deadline.
+    pub(super) fn with(
+        depth: Option<usize>,
+        deadline: Duration,
+        silence: Option<Duration>,
+    ) -> Self {
         let standard = ObjectOptions::default();
         let depth = depth.unwrap_or(standard.depth);
-        ObjectOptions { depth, deadline, silence: standard.silence.min(deadline) }
+        ObjectOptions {
+            depth,
+            deadline,
+            silence: standard.silence.min(silence.unwrap_or(deadline)),
+        }
     }
 }
