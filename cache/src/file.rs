@@ -41,7 +41,7 @@ pub struct CachedFor {
     pub expected_bytes: u64,
     /// It was read without a hint or a prediction.
     pub recent_bytes: u64,
-    /// It was read as expected, and its buffer has not been needed since.
+    /// It was read as expected, and its buffer has not been needed since; or another estimator keeps it after a read.
     pub consumed_bytes: u64,
 }
 
@@ -348,7 +348,7 @@ impl File {
                 match state.engine.reason(Block { file: self.id, index }) {
                     Some(Reason::Expected) => found.expected_bytes += bytes,
                     Some(Reason::Recent) => found.recent_bytes += bytes,
-                    Some(Reason::Consumed) => found.consumed_bytes += bytes,
+                    Some(Reason::Consumed | Reason::KeptBy(_)) => found.consumed_bytes += bytes,
                     None => {} // Evicted meanwhile.
                 }
             }

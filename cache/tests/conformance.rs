@@ -52,10 +52,16 @@ fn an_address_is_opened_by_the_kind_that_has_its_scheme() {
     let said =
         |address: &str| at(address, &options).map(|it| it.identity).map_err(|e| e.to_string());
     assert_eq!(said("http://user:secret@host/data"), Ok("http://host/data".to_owned()));
-    let wanted = "an address begins with s3://, gs://, az://, http:// or https://";
-    assert_eq!(said("ftp://user:secret@host"), Err(format!("ftp://host: {wanted}")));
-    assert_eq!(said("folder"), Err(format!("folder: {wanted}")));
     let by_address = || KINDS.iter().filter_map(|kind| kind.by_address);
+    let schemes: Vec<&str> = by_address().flat_map(|it| it.schemes).copied().collect();
+    for scheme in ["s3", "gs", "az", "http", "https"] {
+        assert!(schemes.contains(&scheme), "{scheme} is not one of {schemes:?}");
+    }
+    let wanted = format!("an address begins with {}://", schemes.join("://, "));
+    let (first, last) = wanted.rsplit_once(", ").unwrap();
+    let wanted = format!("{first} or {last}");
+    assert_eq!(said("nobody://user:secret@host"), Err(format!("nobody://host: {wanted}")));
+    assert_eq!(said("folder"), Err(format!("folder: {wanted}")));
     for scheme in by_address().flat_map(|it| it.schemes.iter().chain(it.aliases)) {
         // The address has no bucket or host.
         let error = said(&format!("{scheme}://")).unwrap_err();

@@ -9,18 +9,19 @@
 //!
 //! If the manager cannot start, or the library does not fit the program, the program runs without them.
 
+mod hints;
+
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use foretell_manager::source::{arguments, list};
-use foretell_manager::{Fault, ManagerState, Options, Report, Source};
+use foretell_manager::{Fault, ManagerState, Options, Report};
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, waitid};
 
+use self::hints::HintArgs;
 use crate::failure::{Failure, note};
 use crate::launch::{Launch, NotStarted};
 use crate::manager_process::{self, InheritedDescriptors, ManagerProcess};
@@ -51,23 +52,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     budget: Option<u64>,
 
-    /// Take existing files named in PROGRAM's arguments as hints, in their order (the default); also folders, for programs
-    /// known to recurse (grep -r, tar c, cp -a, ...)
-    #[arg(long, overrides_with = "no_hint_args")]
-    hint_args: bool,
-
-    /// Do not take hints from PROGRAM's arguments
-    #[arg(long, overrides_with = "hint_args")]
-    no_hint_args: bool,
-
-    /// Also take hints from FILE (- for standard input, which PROGRAM then does not get): one path per line, or JSON: {"path":
-    /// "f", "segments": [[OFFSET, LENGTH], ...], "repeat": 1}
-    #[arg(long, value_name = "FILE")]
-    hints: Option<PathBuf>,
-
-    /// Prefetch nothing, only measure
-    #[arg(long, conflicts_with = "hints")]
-    no_hints: bool,
+    #[command(flatten)]
+    hints: HintArgs,
 
     /// Also keep data that PROGRAM has read and hints say it will read again, up to the budget. Prefetched data that does not
     /// fit is released from the page cache; what the kernel read by itself is not. Data larger than memory that is read
@@ -95,28 +81,17 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
-    /// Whether there may be hints from the start, so that the program's first reads matter.
-    fn prefetches(&self) -> bool {
-        !self.no_hints && (self.hints.is_some() || !self.no_hint_args)
-    }
-
     /// Whether nothing is to be reported at the end.
     fn is_silent(&self) -> bool {
         self.quiet && self.json.is_none() && self.explain.is_none()
     }
-
-    /// Whether hints come from standard input, which the program then does not get.
-    fn takes_input(&self) -> bool {
-        self.hints.as_ref().is_some_and(|file| file.as_os_str() == "-")
-    }
 }
 
-/// Refuses to overwrite an input of the run: the list of hints, and files named by the program's arguments.
+/// Refuses to overwrite an input of the run: a file of hints, and files named by the program's arguments.
 fn check_outputs(args: &RunArgs) -> Result<(), String> {
-    let list = args.hints.as_deref().map(|list| ("the list of hints", list));
     let arguments =
         args.command.iter().map(|argument| ("an argument of PROGRAM", argument.as_ref()));
-    let read: Vec<Named> = list.into_iter().chain(arguments).collect();
+    let read: Vec<Named> = args.hints.inputs().chain(arguments).collect();
     let written = [("--json", args.json.as_deref()), ("--explain", args.explain.as_deref())];
     let written = written.into_iter().filter_map(|(name, path)| Some((name, path?)));
     output_file::check_apart(&read, &written.collect::<Vec<Named>>())
@@ -137,11 +112,13 @@ pub(crate) fn run(
     let explain =
         OutputFile::of_option("--explain", args.explain.as_deref()).map_err(own_failure)?;
     let options = manager_options(args)?;
-    let mut launch = Launch::new(&args.command, signals::block_all(), args.takes_input());
+    // With hints from the start, the program's first reads matter.
+    let has_hints = args.hints.is_any();
+    let mut launch = Launch::new(&args.command, signals::block_all(), args.hints.takes_input());
     if args.is_silent() && manager_process::can_be_behind() {
         // If the manager cannot start, only speed is lost, and `--quiet` asks for no message.
         if let Ok(address) = manager_process::start_behind(options, descriptors) {
-            launch.preload(&library, &address, args.prefetches());
+            launch.preload(&library, &address, has_hints);
         }
         return Err(launch.in_place());
     }
@@ -149,7 +126,7 @@ pub(crate) fn run(
     let outputs: Vec<_> = json.iter().chain(&explain).filter_map(OutputFile::descriptor).collect();
     let mut manager = ManagerProcess::start(options, descriptors, &outputs);
     if let Ok(manager) = &manager {
-        launch.preload(&library, manager.address(), args.prefetches());
+        launch.preload(&library, manager.address(), has_hints);
     }
     let own_bytes_read = characters_read("self");
     let began = Instant::now();
@@ -240,50 +217,8 @@ fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
         Err(_) => None,
     };
     let decisions_max = if args.explain.is_some() { DECISIONS_MAX } else { 0 };
-    let (release, sources) = (args.release, sources(args)?);
+    let (release, sources) = (args.release, args.hints.open(&args.command)?);
     Ok(Options { budget_bytes, release, decisions_max, sources, fault })
-}
-
-fn sources(args: &RunArgs) -> Result<Vec<Source>, Failure> {
-    let mut sources: Vec<Source> = Vec::new();
-    if args.no_hints {
-        return Ok(sources);
-    }
-    // The folder may have been removed; then no relative path exists.
-    let working_folder = std::env::current_dir().ok();
-    if let Some(path) = &args.hints {
-        let file = if path.as_os_str() == "-" {
-            let closed = |error| own_failure(format!("standard input: {error}"));
-            signals::was_open(0).map_err(closed)?;
-            let handle = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3).map_err(own_failure)?;
-            File::from(handle)
-        } else {
-            open_list(path).map_err(|error| {
-                own_failure(format!("cannot read hints from {}: {error}", path.display()))
-            })?
-        };
-        let lines = list::disclosures(BufReader::new(file), working_folder.clone());
-        let list = path.display().to_string();
-        sources.push(Box::new(lines.map(move |line| {
-            line.map_err(|error| match list.as_str() {
-                "-" => format!("standard input: {error}"),
-                list => format!("{list}: {error}"),
-            })
-        })));
-    }
-    if !args.no_hint_args {
-        let found = arguments::disclosures(args.command.clone(), working_folder);
-        sources.push(Box::new(found.map(Ok)));
-    }
-    Ok(sources)
-}
-
-fn open_list(path: &Path) -> io::Result<File> {
-    let file = File::open(path)?;
-    if file.metadata()?.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
-    Ok(file)
 }
 
 /// Closes standard input and output in this process, so that the processes at their other ends notice when the program closes

@@ -12,6 +12,7 @@ use std::process::{Command, Output};
 use common::foretell;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use foretell_sim::trace::Format;
 use serde_json::Value;
 
 /// Belady, Nelson and Shedler 1969.
@@ -210,6 +211,16 @@ fn each_format_is_read() {
         let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert_eq!((&json["reads"], &json["misses"]), (&reads.into(), &misses.into()), "{format}");
     }
+    for format in Format::ALL {
+        for example in format.examples() {
+            let (_folder, path) = recording(example);
+            let options = ["--hints", "none", "--policy", "lru", "--capacity", "100", "--json"];
+            let of = ["-", "--format", format.name()];
+            let output = sim_cache(&path, &[&options[..], &of].concat());
+            let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            assert!(json["reads"].as_u64() > Some(0), "{format}: {json}");
+        }
+    }
 }
 
 #[test]
@@ -222,7 +233,7 @@ fn a_recording_without_reads_is_no_result() {
     {
         let (_folder, path) = recording(content);
         let options = ["--capacity", "3", "--policy", "lru", "--hints", "all"];
-        for format in ["blocks", "vscsi", "foretell"] {
+        for format in Format::ALL.iter().map(|format| format.name()) {
             if content == b"\n" && format != "blocks" {
                 continue;
             }
@@ -284,9 +295,10 @@ fn wrong_usage_names_what_is_right() {
         ("--block", "8KiB"),
         ("--depth", "0"),
     ];
+    let known_formats = format!("known are {}", Format::names());
     let table = [
         ("--policy", "lru,mru", "known are lru, tip1, tip2,"),
-        ("--format", "csv", "known are blocks, vscsi, oracle-general, foretell"),
+        ("--format", "csv", &known_formats),
         ("--hints", "some", "known are none, all"),
         ("--capacity", "0", "at least 1 block"),
         ("--capacity", "3,x", "not a number of blocks"),

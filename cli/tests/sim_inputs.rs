@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use common::{foretell, have};
+use foretell_sim::trace::Format;
 use serde_json::Value;
 
 fn recording(content: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
@@ -220,6 +221,11 @@ fn traces_of_libcachesim_are_read_plain_and_packed() {
     }
 }
 
+/// All formats of `foretell sim replay`.
+fn formats() -> impl Iterator<Item = &'static str> {
+    ["strace", "dxt"].into_iter().chain(Format::ALL.iter().map(|format| format.name()))
+}
+
 #[test]
 fn files_packed_otherwise_say_how_to_unpack_them() {
     for (program, magic) in [
@@ -229,7 +235,7 @@ fn files_packed_otherwise_say_how_to_unpack_them() {
         ("unzip -p", b"PK\x03\x04\x0a\0"),
     ] {
         let (_folder, path) = recording(magic);
-        for format in ["strace", "dxt", "blocks", "vscsi", "oracle-general", "foretell"] {
+        for format in formats() {
             let said = refusal(&sim(&["replay", "--format", format], &path));
             assert!(said.contains(program), "{format}: {said}");
         }
@@ -251,8 +257,7 @@ fn what_is_no_file_or_no_text_is_one_line() {
         b"99999999999999999999999999\n",
         long.as_bytes(),
     ];
-    let formats = ["strace", "dxt", "blocks", "vscsi", "oracle-general", "foretell"];
-    for format in formats {
+    for format in formats() {
         for content in contents {
             let (_folder, path) = recording(content);
             let said = refusal(&sim(&["replay", "--format", format], &path));

@@ -200,4 +200,6 @@ pub enum Reason {
     Recent,
     /// It was read as hinted, and its buffer has not been needed since.
     Consumed,
+    /// It was read, and only this estimator of the list keeps it.
+    KeptBy(&'static str),
 }

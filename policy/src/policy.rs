@@ -185,7 +185,8 @@ impl Policy {
 
     /// Why `block` is in memory; `None` if it is absent or in flight.
     pub fn reason(&self, block: Block) -> Option<Reason> {
-        let known = &self.arbiter.blocks()[self.arbiter.blocks().find(block)?];
+        let slot = self.arbiter.blocks().find(block)?;
+        let known = &self.arbiter.blocks()[slot];
         if known.is_in_flight() {
             return None;
         }
@@ -193,7 +194,7 @@ impl Policy {
             (Some(_), _) => Some(Reason::Expected),
             (None, Some((Queue::Recent, _))) => Some(Reason::Recent),
             (None, Some((Queue::Consumed, _))) => Some(Reason::Consumed),
-            (None, None) => None,
+            (None, None) => self.arbiter.kept_by(slot).map(Reason::KeptBy),
         }
     }
 

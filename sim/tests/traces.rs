@@ -219,10 +219,8 @@ fn other_kinds_of_files_are_called_by_their_names() {
         (b"!<arch>\n", "archive"),
     ];
     for (bytes, expected) in table {
-        for format in Format::ALL
-            .into_iter()
-            .filter(|format| !expected.contains(&format!("--format {format}")))
-        {
+        let is_other = |format: &&Format| !expected.contains(&format!("--format {format}"));
+        for &format in Format::ALL.iter().filter(is_other) {
             let told = error(bytes, format);
             assert!(told.starts_with("t: ") && told.contains(expected), "{format}: {told}");
             // The same if it is compressed.
@@ -412,24 +410,41 @@ fn real_references() {
     }
 }
 
-/// Bytes that look like a recording up to some damage.
+#[test]
+fn the_examples_of_each_format_are_read_and_recognised() {
+    for &format in Format::ALL {
+        let examples = format.examples();
+        assert!(!examples.is_empty(), "the constant of format {format} needs `examples`");
+        for example in &examples {
+            let found = reads(example, format);
+            let is_read = found.as_ref().is_ok_and(|reads| !reads.is_empty());
+            assert!(is_read, "an example of {format} has no reads: {found:?}");
+            for &other in Format::ALL.iter().filter(|&&other| other != format) {
+                if let Err(told) = reads(example, other) {
+                    let told = told.to_string();
+                    let right = format!("--format {format} ");
+                    assert!(told.contains(&right), "`is_of` or `foreign` of {format}: {told}");
+                }
+            }
+        }
+    }
+}
+
+/// Bytes that look like a recording up to some damage: an example of the format, and more lines or bytes.
 fn damaged(format: Format) -> impl Strategy<Value = Vec<u8>> {
     let bytes = prop::collection::vec(any::<u8>(), 0..300);
     let lines = r"([0-9]{1,20}[ \t\n]{1,2}|[-#+\x00\r\n]){0,60}";
-    (0usize..4, bytes, lines, any::<prop::sample::Index>()).prop_map(
-        move |(kind, bytes, lines, at)| {
-            let mut whole = match (kind, format.name()) {
-                (0, _) => bytes.clone(),
-                (_, "vscsi") => {
-                    let version = if kind == 1 { 1 } else { 2 };
-                    [record(version, READ_10, 5, 512, 9).repeat(3), bytes.clone()].concat()
-                }
-                (_, "oracle-general") => [object(1, 9, -2).repeat(3), bytes.clone()].concat(),
-                (_, "blocks") => lines.into_bytes(),
-                (_, "foretell") => [b"# foretell trace 1\n", lines.as_bytes()].concat(),
-                _ => bytes.clone(),
+    let is_text = matches!(trace(b"", format).place(), Place::Line(_));
+    let example = prop::sample::select(format.examples());
+    (0usize..5, example, bytes, lines, any::<prop::sample::Index>()).prop_map(
+        move |(kind, example, bytes, lines, at)| {
+            let more = if is_text { lines.as_bytes() } else { &bytes };
+            let mut whole = match kind {
+                0 => bytes.clone(),
+                1 => lines.into_bytes(),
+                _ => [&example[..], more].concat(),
             };
-            if kind == 3 {
+            if kind == 4 {
                 whole = gzip(&whole);
             }
             if let Some(&byte) = bytes.first()
@@ -443,10 +458,15 @@ fn damaged(format: Format) -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
+/// Damaged recordings of each format.
+const DAMAGED_EACH: u32 = 80;
+
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(DAMAGED_EACH * Format::ALL.len() as u32))]
+
     #[test]
     fn no_bytes_are_too_much(
-        (format, bytes) in prop::sample::select(&Format::ALL[..])
+        (format, bytes) in prop::sample::select(Format::ALL)
             .prop_flat_map(|format| (Just(format), damaged(format))),
         block_bytes in prop::sample::select(&[1u64, 512, 8192, u64::MAX][..]),
     ) {

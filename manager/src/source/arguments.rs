@@ -11,7 +11,17 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::{Certainty, Disclosure};
+use super::{ByDefault, Certainty, Disclosure, Kind};
+
+/// See the [module](self).
+pub const KIND: Kind = Kind::ByDefault(ByDefault {
+    on: "hint-args",
+    help: "Take existing files named in PROGRAM's arguments as hints, in their order (the default); also folders, for programs \
+           known to recurse (grep -r, tar c, cp -a, ...)",
+    off: "no-hint-args",
+    help_off: "Do not take hints from PROGRAM's arguments",
+    open: |setting| Box::new(disclosures(setting.command, setting.working_folder).map(Ok)),
+});
 
 /// When a program reads the whole tree below a folder that it is given.
 enum Recursion {

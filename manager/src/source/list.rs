@@ -14,7 +14,7 @@
 //! Empty lines are skipped. A line that begins with `{` is JSON, so a path that begins with `{` must be written as JSON.
 
 use std::ffi::OsStr;
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,19 @@ use foretell_policy::{Extent, Order, Segment};
 use serde::Deserialize;
 use serde::de::Error;
 
-use super::{Certainty, Disclosure};
+use super::{Certainty, Disclosure, FromFile, Kind};
+
+/// See the [module](self).
+pub const KIND: Kind = Kind::FromFile(FromFile {
+    on: "hints",
+    help: "Also take hints from FILE (- for standard input, which PROGRAM then does not get): one path per line, or JSON: \
+           {\"path\": \"f\", \"segments\": [[OFFSET, LENGTH], ...], \"repeat\": 1}",
+    called: "the list of hints",
+    open: |setting, file| {
+        let lines = disclosures(BufReader::new(file), setting.working_folder);
+        Box::new(lines.map(|line| line.map_err(|error| error.to_string())))
+    },
+});
 
 /// A line that is no hint.
 #[derive(Debug, thiserror::Error)]

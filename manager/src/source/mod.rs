@@ -2,14 +2,71 @@
 //!
 //! A source is an iterator that may wait for standard input or a slow folder. It runs on a thread of its own, and is asked for
 //! more only as its earlier hints are worked off. So a source of any length takes bounded memory.
+//!
+//! The list [`KINDS`] names the sources that `foretell run` has options for. To add one, write a file of this folder with its
+//! `KIND`, and add its `mod` and its entry here. Not in the list is [`walk`]: it discloses the files below a folder that another
+//! source has named.
 
 pub mod arguments;
 pub mod list;
 pub mod walk;
 
+use std::ffi::OsString;
+use std::fs::File;
 use std::path::PathBuf;
 
 use foretell_policy::{Extent, Order};
+
+use crate::Source;
+
+/// All kinds of source, in the order in which the help lists their options.
+pub const KINDS: &[Kind] = &[arguments::KIND, list::KIND];
+
+/// A kind of source, and how the options of `foretell run` switch it on and off.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// On unless its option switches it off.
+    ByDefault(ByDefault),
+    /// On if its option names a file.
+    FromFile(FromFile),
+}
+
+/// See [`Kind::ByDefault`].
+#[derive(Clone, Copy, Debug)]
+pub struct ByDefault {
+    /// The option that switches it on again, without its dashes.
+    pub on: &'static str,
+    /// Describes this option.
+    pub help: &'static str,
+    /// The option that switches it off, without its dashes.
+    pub off: &'static str,
+    /// Describes this option.
+    pub help_off: &'static str,
+    /// Makes the source. It looks at no file.
+    pub open: fn(Setting) -> Source,
+}
+
+/// See [`Kind::FromFile`].
+#[derive(Clone, Copy, Debug)]
+pub struct FromFile {
+    /// The option that names the file, without its dashes.
+    pub on: &'static str,
+    /// Describes this option and the FILE.
+    pub help: &'static str,
+    /// What messages call the file: the words before its name.
+    pub called: &'static str,
+    /// Makes the source over the file, which may be a pipe. Its errors need not name the file.
+    pub open: fn(Setting, File) -> Source,
+}
+
+/// What a source is made for.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// The folder that relative paths are taken from; `None` if it was removed.
+    pub working_folder: Option<PathBuf>,
+}
 
 /// A file, or parts of one, that a source says will be read.
 #[derive(Clone, Debug, PartialEq, Eq)]

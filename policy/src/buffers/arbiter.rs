@@ -510,9 +510,16 @@ impl Arbiter {
     }
 
     /// Offers a block to the estimators of the list, and says whether one other than `picker` keeps it.
+    ///
+    /// An unread block is not offered: only its stream knows when it is given up, so it would count as unread for ever.
     fn list_saves(&mut self, slot: SlotId, picker: Option<Listed>, floor: f64) -> bool {
         let mut scene = scene!(self);
-        self.estimators.offer(&mut scene, slot, picker, floor)
+        !scene.blocks[slot].is_unread() && self.estimators.offer(&mut scene, slot, picker, floor)
+    }
+
+    /// The name of an estimator of the list that tracks a block.
+    pub(crate) fn kept_by(&self, slot: SlotId) -> Option<&'static str> {
+        self.estimators.kept_by(&self.blocks, slot)
     }
 
     fn stream_saves(&mut self, index: StreamIndex, slot: SlotId, floor: f64) -> bool {

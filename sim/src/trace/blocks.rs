@@ -7,6 +7,7 @@
 use foretell_policy::{FileId, Nanos, ReaderId};
 
 use super::error::{Fault, Place, quoted};
+use super::foreign::{self, Foreign};
 use super::input::{Input, Stop, number};
 use super::{Decoder, Format, TraceRead};
 
@@ -22,6 +23,9 @@ impl Format {
         has_own_blocks: true,
         has_files: false,
         decoder: |_| Box::new(Blocks),
+        is_of: foreign::is_block_ids,
+        foreign: Foreign { what: "block ids", way_out: "--format blocks reads them" },
+        examples: || vec![b"3\n1\n3\n".to_vec()],
     };
 }
 

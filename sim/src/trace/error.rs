@@ -41,16 +41,26 @@ pub enum Fault {
         wanted: &'static str,
     },
     /// A line has the wrong number of fields.
-    #[error("{found} fields, not the {} of `{}`", super::foretell::FIELDS.len(), super::foretell::FIELDS.join(" "))]
+    #[error("{found} fields, not the {} of `{}`", wanted.len(), wanted.join(" "))]
     Fields {
         /// The number of fields.
         found: usize,
+        /// The fields of a line, by name.
+        wanted: &'static [&'static str],
     },
-    /// The first line is not the header of format `foretell`.
-    #[error("{found} is not `{}`; is the file of another format?", super::foretell::HEADER)]
+    /// The first line is not the header of the format.
+    #[error("{found} is not `{wanted}`; is the file of another format?")]
     Header {
         /// The line, quoted and shortened.
         found: String,
+        /// The header.
+        wanted: &'static str,
+    },
+    /// A record of a binary file is impossible.
+    #[error("not {wanted}; is the file of another format?")]
+    Record {
+        /// Describes a right record.
+        wanted: &'static str,
     },
     /// A line is longer than any line of a recording.
     #[error("longer than {bytes_max} bytes; is the file of another format?")]
@@ -71,20 +81,12 @@ pub enum Fault {
         "the last line has no end: the file is cut off; get it again, or end the line if it is whole"
     )]
     NoLineEnd,
-    /// The first record has no known version.
-    #[error("not a vscsi record of version 1 or 2; is the file of another format?")]
-    NotVscsi,
     /// A later record has another version than the first.
     #[error("not a vscsi record of version {version} as before; the file is damaged")]
     OtherVersion {
         /// The version of the earlier records.
         version: u8,
     },
-    /// The next request of a record lies in the past.
-    #[error(
-        "not a record of oracleGeneral: its next request lies in the past; is the file of another format?"
-    )]
-    NotOracleGeneral,
     /// The file is of another kind.
     #[error("{}", in_words(.0))]
     Foreign(Foreign),
@@ -150,8 +152,8 @@ impl Fault {
     /// Whether the file may be of another kind, which would explain this fault.
     pub(super) fn is_of_other_kinds(&self) -> bool {
         use Fault::{
-            CutOff, Fields, Header, LongLine, NoTime, NotDxt, NotOracleGeneral, NotStrace,
-            NotVscsi, Number, OtherVersion,
+            CutOff, Fields, Header, LongLine, NoTime, NotDxt, NotStrace, Number, OtherVersion,
+            Record,
         };
         matches!(
             self,
@@ -161,11 +163,10 @@ impl Fault {
                 | LongLine { .. }
                 | NoTime
                 | NotDxt { .. }
-                | NotOracleGeneral
                 | NotStrace
-                | NotVscsi
                 | Number { .. }
                 | OtherVersion { .. }
+                | Record { .. }
         )
     }
 }

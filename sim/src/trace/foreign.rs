@@ -1,12 +1,14 @@
 //! Recognises files that are not in the expected format, and says what to do with them.
 //!
 //! * A: Some kinds begin with bytes that no recording begins with. Such a file is refused before it is decoded.
-//! * B: Other kinds are texts and tables, recognised by their first lines. They are looked for only after
-//!   decoding has failed, so that no readable recording is refused.
+//! * B: Other kinds are recognised by their first lines: recordings of each [`Format`], then texts and tables
+//!   of other programs. They are looked for only after decoding has failed, so that no readable recording is
+//!   refused.
 //!
-//! Another kind of file needs one more row, and nothing else.
+//! Another kind of file needs one more row. A new format needs none here, because its constant of [`Format`]
+//! says how it is recognised.
 
-use super::{dxt, foretell, oracle_general, strace, vscsi};
+use super::{Format, dxt, strace};
 
 /// Bytes at the beginning of a file that are examined.
 pub(super) const PREFIX_BYTES: usize = 4096;
@@ -28,7 +30,7 @@ const fn packed(what: &'static str, way_out: &'static str) -> Foreign {
 }
 
 /// A. Kinds by their first bytes.
-const BEGINNINGS: [(&[u8], Foreign); 22] = [
+const BEGINNINGS: &[(&[u8], Foreign)] = &[
     (
         b"\xfd7zXZ\0",
         packed(
@@ -138,24 +140,16 @@ const DARSHAN: Foreign = Foreign {
     way_out: "run darshan-dxt-parser on it first, and give its text to `foretell sim replay --format dxt`",
 };
 
-/// B. A kind that is recognised by its first lines.
+/// B. A kind that is recognised by its first lines, and is read by no [`Format`].
 struct Kind {
-    /// The `--format` that reads it, if there is one.
+    /// The `--format` of `foretell sim replay` that reads it, if there is one.
     format: &'static str,
     is_of: fn(&[u8]) -> bool,
     foreign: Foreign,
 }
 
 /// B. In this order; the first match counts.
-const KINDS: [Kind; 18] = [
-    Kind {
-        format: "foretell",
-        is_of: |prefix| first_line(prefix) == foretell::HEADER.as_bytes(),
-        foreign: Foreign {
-            what: "a recording of foretell's own",
-            way_out: "--format foretell reads it",
-        },
-    },
+const KINDS: &[Kind] = &[
     Kind {
         format: "dxt",
         is_of: |prefix| dxt::is_of(prefix),
@@ -256,27 +250,6 @@ const KINDS: [Kind; 18] = [
             way_out: "keep only its column of objects (`awk '{ print $2 }' FILE`), for --format blocks",
         },
     },
-    Kind {
-        format: "vscsi",
-        is_of: |prefix| vscsi::is_of(prefix),
-        foreign: Foreign {
-            what: "requests of a virtual disk (vscsi)",
-            way_out: "--format vscsi reads it",
-        },
-    },
-    Kind {
-        format: "oracle-general",
-        is_of: |prefix| oracle_general::is_of(prefix),
-        foreign: Foreign {
-            what: "a trace of libCacheSim (oracleGeneral)",
-            way_out: "--format oracle-general reads it",
-        },
-    },
-    Kind {
-        format: "blocks",
-        is_of: |prefix| is_block_ids(prefix),
-        foreign: Foreign { what: "block ids", way_out: "--format blocks reads them" },
-    },
 ];
 
 /// A. The kind of a file that begins with `prefix` and cannot be a recording.
@@ -288,8 +261,10 @@ pub(super) fn refused(prefix: &[u8]) -> Option<Foreign> {
 
 /// B. The kind of a malformed file that begins with `prefix`; `None` if it looks like a file of `format`.
 pub(super) fn recognised(prefix: &[u8], format: &str) -> Option<Foreign> {
-    let kind = KINDS.iter().find(|kind| (kind.is_of)(prefix));
-    kind.filter(|kind| kind.format != format).map(|kind| kind.foreign)
+    let formats = Format::ALL.iter().map(|known| (known.name, known.is_of, known.foreign));
+    let kinds = KINDS.iter().map(|kind| (kind.format, kind.is_of, kind.foreign));
+    let (name, _, foreign) = formats.chain(kinds).find(|(_, is_of, _)| is_of(prefix))?;
+    (name != format).then_some(foreign)
 }
 
 fn is_darshan(prefix: &[u8]) -> bool {
@@ -301,7 +276,7 @@ fn lines(prefix: &[u8]) -> impl Iterator<Item = &[u8]> {
     prefix.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty())
 }
 
-fn first_line(prefix: &[u8]) -> &[u8] {
+pub(super) fn first_line(prefix: &[u8]) -> &[u8] {
     lines(prefix).next().unwrap_or_default()
 }
 
@@ -362,7 +337,8 @@ fn is_numbers(prefix: &[u8]) -> bool {
     first.len() >= 3 && first.iter().all(|word| is_whole(word))
 }
 
-fn is_block_ids(prefix: &[u8]) -> bool {
+/// Whether each line is one whole number.
+pub(super) fn is_block_ids(prefix: &[u8]) -> bool {
     !first_line(prefix).is_empty() && lines(prefix).all(is_whole)
 }
 

@@ -24,13 +24,14 @@
 use foretell_policy::{FileId, Nanos, ReaderId};
 
 use super::error::{Fault, Place, quoted};
+use super::foreign::{Foreign, first_line};
 use super::input::{Input, Stop, number};
 use super::{Decoder, Format, TraceRead, check_read, touched};
 
 /// The first line.
-pub(super) const HEADER: &str = "# foretell trace 1";
+const HEADER: &str = "# foretell trace 1";
 /// The fields of a line, in this order.
-pub(super) const FIELDS: [&str; 5] = ["time_ns", "reader", "file", "offset_bytes", "length_bytes"];
+const FIELDS: [&str; 5] = ["time_ns", "reader", "file", "offset_bytes", "length_bytes"];
 /// Describes each field in messages.
 const FIELD_WANTED: [&str; 5] = [
     "a time_ns (a whole number from 0 on)",
@@ -44,13 +45,21 @@ impl Format {
     /// See `sim/src/trace/foretell.rs`.
     pub const FORETELL: Format = Format {
         name: "foretell",
-        about: "`# foretell trace 1`, then lines of: time_ns reader file offset_bytes length_bytes,\n\
-                all of them whole numbers; their order counts, times and readers do not. Lines that\n\
-                begin with # are remarks.",
+        about: "the line `# foretell trace 1`, then one read a line, in five whole numbers:\n\
+                time_ns reader file offset_bytes length_bytes. The lines are in the order of the\n\
+                reads; times and readers are ignored here. Lines that begin with # are comments.",
         place: Place::Line,
         has_own_blocks: false,
         has_files: true,
         decoder: |block_bytes| Box::new(Foretell { block_bytes }),
+        is_of: |prefix| first_line(prefix) == HEADER.as_bytes(),
+        foreign: Foreign {
+            what: "a recording of foretell's own",
+            way_out: "--format foretell reads it",
+        },
+        examples: || {
+            vec![format!("{HEADER}\n# A comment.\n0 1 7 0 4096\n9 1 7 4096 4096\n").into()]
+        },
     };
 }
 
@@ -64,7 +73,7 @@ impl Decoder for Foretell {
         if input.taken() == 0 {
             let first = input.line()?.unwrap_or_default();
             if first != HEADER.as_bytes() {
-                return Err(Fault::Header { found: quoted(first) }.into());
+                return Err(Fault::Header { found: quoted(first), wanted: HEADER }.into());
             }
         }
         while let Some(line) = input.line()? {
@@ -89,7 +98,7 @@ fn fields(line: &[u8]) -> Result<[u64; FIELDS.len()], Fault> {
     let words = || line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let found = words().count();
     if found != FIELDS.len() {
-        return Err(Fault::Fields { found });
+        return Err(Fault::Fields { found, wanted: &FIELDS });
     }
     let mut values = [0; FIELDS.len()];
     for ((value, word), wanted) in values.iter_mut().zip(words()).zip(FIELD_WANTED) {

@@ -5,7 +5,7 @@
 //! bytes.
 //!
 //! Each format has its own file, with its `Decoder` and its constant of [`Format`]. A new format needs that
-//! file and an entry in [`Format::ALL`]. Recordings of whole programs also have names and the time between
+//! file, its `mod` here and an entry in [`Format::ALL`]. Recordings of whole programs also have names and the time between
 //! reads. They are a [`recording`], which [`mod@strace`] and [`dxt`] read, and not a `Trace`.
 //!
 //! What may fail: the file cannot be read, is empty, or is malformed. The iterator then gives one
@@ -82,12 +82,19 @@ pub struct Format {
     has_files: bool,
     /// Makes a decoder for blocks of the given size in bytes.
     decoder: fn(u64) -> Box<dyn Decoder>,
+    /// Whether a file with this beginning is a recording in the format. Asked in the order of [`Format::ALL`],
+    /// if another format was given and decoding failed.
+    is_of: fn(&[u8]) -> bool,
+    /// What the user is told then.
+    foreign: Foreign,
+    /// See [`examples`](Format::examples).
+    examples: fn() -> Vec<Vec<u8>>,
 }
 
 impl Format {
     /// All formats, in the order in which help texts list them.
-    pub const ALL: [Format; 4] =
-        [Format::BLOCKS, Format::VSCSI, Format::ORACLE_GENERAL, Format::FORETELL];
+    pub const ALL: &'static [Format] =
+        &[Format::BLOCKS, Format::VSCSI, Format::ORACLE_GENERAL, Format::FORETELL];
 
     /// The name used on the command line.
     pub fn name(self) -> &'static str {
@@ -111,7 +118,13 @@ impl Format {
 
     /// The names of all formats, separated by commas.
     pub fn names() -> String {
-        Format::ALL.map(Format::name).join(", ")
+        let names: Vec<&str> = Format::ALL.iter().map(|format| format.name).collect();
+        names.join(", ")
+    }
+
+    /// Well-formed recordings with reads, one for each version of the format. Tests read and damage them.
+    pub fn examples(self) -> Vec<Vec<u8>> {
+        (self.examples)()
     }
 }
 
@@ -322,15 +335,19 @@ mod tests {
 
     #[test]
     fn formats_are_known_by_name() {
-        for format in Format::ALL {
+        for &format in Format::ALL {
             assert_eq!(format.to_string().parse(), Ok(format));
+            let same = Format::ALL.iter().filter(|other| **other == format);
+            assert_eq!(same.count(), 1, "two formats are named {format}");
+            assert!(!OF_REPLAY.contains(&format.name()), "{format}");
         }
         let error = "strace".parse::<Format>().expect_err("of replay alone");
         assert_eq!(error, "only `foretell sim replay --format strace` reads strace");
         let error = "csv".parse::<Format>().expect_err("unknown");
-        assert_eq!(
-            error,
-            r#"unknown format "csv"; known are blocks, vscsi, oracle-general, foretell"#
-        );
+        let (said, known) = error.split_once("; known are ").expect("what is known");
+        assert_eq!(said, r#"unknown format "csv""#);
+        let listed: Vec<&str> = Format::ALL.iter().map(|format| format.name()).collect();
+        assert_eq!(known.split(", ").collect::<Vec<_>>(), listed);
+        assert!(known.starts_with("blocks, vscsi, oracle-general, foretell"), "{known}");
     }
 }

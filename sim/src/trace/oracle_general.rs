@@ -20,12 +20,14 @@ use std::collections::HashMap;
 use foretell_policy::{FileId, Nanos, ReaderId};
 
 use super::error::{Fault, Place};
-use super::foreign::PREFIX_BYTES;
+use super::foreign::{Foreign, PREFIX_BYTES};
 use super::input::{Input, Stop};
 use super::{Decoder, Format, TraceRead};
 
 /// Bytes of a record.
-pub(super) const RECORD_BYTES: usize = 24;
+const RECORD_BYTES: usize = 24;
+/// Describes a record in messages.
+const RECORD: &str = "a record of oracleGeneral: its next request lies in the past";
 /// More records than any file has.
 const RECORDS_MAX: u64 = 1 << 48;
 /// Values of `next_access_vtime` for an object that is never requested again.
@@ -40,6 +42,19 @@ impl Format {
         has_own_blocks: true,
         has_files: false,
         decoder: |_| Box::new(OracleGeneral::default()),
+        is_of,
+        foreign: Foreign {
+            what: "a trace of libCacheSim (oracleGeneral)",
+            way_out: "--format oracle-general reads it",
+        },
+        examples: || {
+            // One object, requested three times.
+            let record = |next: i64| {
+                let (time, id, size) = (1u32.to_le_bytes(), 9u64.to_le_bytes(), 4096u32);
+                [&time[..], &id, &size.to_le_bytes(), &next.to_le_bytes()].concat()
+            };
+            vec![[record(1), record(2), record(-2)].concat()]
+        },
     };
 }
 
@@ -63,7 +78,7 @@ fn request(number: u64, record: &[u8; RECORD_BYTES]) -> Option<(u32, u64)> {
 
 /// Whether a file that begins with `prefix` is of this format: times do not fall, and every next request lies
 /// ahead within the largest file.
-pub(super) fn is_of(prefix: &[u8]) -> bool {
+fn is_of(prefix: &[u8]) -> bool {
     if prefix.len() < PREFIX_BYTES && !prefix.len().is_multiple_of(RECORD_BYTES) {
         return false;
     }
@@ -80,7 +95,7 @@ impl Decoder for OracleGeneral {
         if !input.record(&mut record)? {
             return Ok(None);
         }
-        let (time_s, object) = request(number, &record).ok_or(Fault::NotOracleGeneral)?;
+        let (time_s, object) = request(number, &record).ok_or(Fault::Record { wanted: RECORD })?;
         let begin_s = *self.begin_s.get_or_insert(time_s);
         let next = self.objects.len() as u64;
         let first_block = *self.objects.entry(object).or_insert(next);

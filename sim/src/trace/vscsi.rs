@@ -19,13 +19,15 @@
 use foretell_policy::{FileId, Nanos, ReaderId};
 
 use super::error::{Fault, Place};
-use super::foreign::PREFIX_BYTES;
+use super::foreign::{Foreign, PREFIX_BYTES};
 use super::input::{Input, Stop};
 use super::{Decoder, Format, TraceRead, touched};
 use crate::SECTOR_BYTES;
 
 /// READ(6), READ(10), READ(12), READ(16) (SCSI Block Commands, operation codes).
 const READ_COMMANDS: [u16; 4] = [0x08, 0x28, 0xa8, 0x88];
+/// Describes the first record in messages.
+const RECORD: &str = "a vscsi record of version 1 or 2";
 /// Bytes of a record of version 1.
 const V1_BYTES: usize = 32;
 /// Bytes of a record of version 2.
@@ -63,7 +65,7 @@ impl Version {
 }
 
 /// Whether a file that begins with `prefix` is of this format: all whole records have the same version.
-pub(super) fn is_of(prefix: &[u8]) -> bool {
+fn is_of(prefix: &[u8]) -> bool {
     [Version::V1, Version::V2].into_iter().any(|version| {
         let mut records = prefix.chunks_exact(version.record_bytes());
         let is_whole = prefix.len() >= PREFIX_BYTES || records.remainder().is_empty();
@@ -102,11 +104,25 @@ impl Format {
     /// See `sim/src/trace/vscsi.rs`.
     pub const VSCSI: Format = Format {
         name: "vscsi",
-        about: "requests of a virtual machine's disk, binary records of version 1 or 2; reads only",
+        about: "binary records of a virtual disk's requests, of version 1 or 2; only reads count",
         place: Place::Record,
         has_own_blocks: false,
         has_files: false,
         decoder: |block_bytes| Box::new(Vscsi::new(block_bytes)),
+        is_of,
+        foreign: Foreign {
+            what: "requests of a virtual disk (vscsi)",
+            way_out: "--format vscsi reads it",
+        },
+        examples: || {
+            // READ(10) of 512 bytes at sector 5, in each version.
+            let (count, length, sector) = (1u32.to_le_bytes(), 512u32.to_le_bytes(), 5u64);
+            let (command, time) = (0x28u16.to_le_bytes(), 9u64.to_le_bytes());
+            let (sector, v1, v2) = (sector.to_le_bytes(), [0, 1], [0, 2]);
+            let v1 = [&count[..], &length, &count, &command, &v1, &sector, &time].concat();
+            let v2 = [&command[..], &v2, &count, &length, &count, &sector, &time, &time].concat();
+            vec![v1.repeat(3), v2.repeat(3)]
+        },
     };
 }
 
@@ -131,7 +147,7 @@ impl Vscsi {
                 }
                 let versions = [Version::V1, Version::V2];
                 let version = versions.into_iter().find(|version| version.is_of(&record));
-                let version = version.ok_or(Fault::NotVscsi)?;
+                let version = version.ok_or(Fault::Record { wanted: RECORD })?;
                 if let Version::V2 = version {
                     input.rest(&mut record, V1_BYTES)?;
                 }

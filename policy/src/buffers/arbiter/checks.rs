@@ -52,7 +52,7 @@ impl Arbiter {
                 assert!(!is_tracked || at == Some(slot), "{known:?} {at:?}");
                 tracked += usize::from(is_tracked);
             }
-            let reason = claim.is_some() || self.estimators.track(&self.blocks, slot);
+            let reason = claim.is_some() || self.kept_by(slot).is_some();
             assert!(reason || known.is_in_flight(), "no estimator tracks {known:?}");
         }
         let streams = self.streams.iter();

@@ -1,15 +1,22 @@
 //! The arbiter with the estimator of the skeleton switched on: its line in the list is all it takes.
 
 use super::*;
-use crate::blocks::DeviceIndex;
+use crate::blocks::{DeviceIndex, Slot};
 use crate::hint::FileId;
 
 const CAPACITY: u64 = 8;
 const NOW: Nanos = Nanos::ZERO;
 
+impl Arbiter {
+    /// Switches the estimator of the skeleton on or off.
+    pub(crate) fn set_frequency(&mut self, learns: bool) {
+        self.estimators.frequency.learns = learns;
+    }
+}
+
 fn arbiter(with_frequency: bool) -> Arbiter {
     let mut arbiter = Arbiter::new(&Config::new(Memory::Owned, 1, CAPACITY));
-    arbiter.estimators.frequency.learns = with_frequency;
+    arbiter.set_frequency(with_frequency);
     arbiter
 }
 
@@ -62,10 +69,27 @@ fn what_leaves_is_forgotten_by_all_of_the_list() {
     let slots: Vec<SlotId> = arbiter.blocks.iter().map(|(slot, _)| slot).collect();
     assert_eq!(slots.len(), 3);
     for slot in slots {
-        assert!(arbiter.estimators.track(&arbiter.blocks, slot));
+        assert!(arbiter.kept_by(slot).is_some());
         arbiter.remove(slot);
     }
     let (scene, estimators) = arbiter.scene();
     assert_eq!(estimators.frequency.declare(&scene), None);
     assert_eq!(estimators.queues.declare(&scene), None);
+}
+
+#[test]
+fn an_unread_block_is_not_offered_to_the_list() {
+    let mut arbiter = arbiter(true);
+    read(&mut arbiter, 0);
+    let block = Block { file: FileId(1), index: 0 };
+    let read_before = arbiter.find_loaded(block).expect("it was read");
+    arbiter.remove(read_before);
+    let mut prefetched = Slot::in_flight(block, DeviceIndex(0), true);
+    prefetched.arrived();
+    let slot = arbiter.blocks.insert(prefetched);
+    arbiter.unread += 1;
+    assert!(!arbiter.list_saves(slot, None, -1.0));
+    arbiter.mark_read(slot);
+    assert!(arbiter.list_saves(slot, None, -1.0), "it was read before");
+    arbiter.check_all();
 }

@@ -116,13 +116,12 @@ macro_rules! define {
                 $($(#[$cfg])* self.$name.moved(scene, slot, before);)*
             }
 
-            /// Whether one of them tracks the block.
-            #[cfg(any(test, debug_assertions))]
-            pub(crate) fn track(&self, blocks: &BlockTable, slot: SlotId) -> bool {
+            /// The field of the first of them that tracks the block.
+            pub(crate) fn kept_by(&self, blocks: &BlockTable, slot: SlotId) -> Option<&'static str> {
                 $($(#[$cfg])* if self.$name.tracks(blocks, slot) {
-                    return true;
+                    return Some(stringify!($name));
                 })*
-                false
+                None
             }
 
             /// See [`Estimator::memory_bytes`].

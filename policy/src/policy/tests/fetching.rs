@@ -122,6 +122,22 @@ fn who_reads_a_block_on_its_way_to_another_has_read_it() {
     assert_eq!(policy.reason(block(0, 0)), Some(Reason::Recent));
 }
 
+#[test]
+fn every_block_in_memory_has_a_reason() {
+    let mut policy = Policy::new(Config { memory: Memory::Owned, ..config(10) });
+    policy.arbiter.set_frequency(true);
+    for index in [0; 5].into_iter().chain(1..50) {
+        if policy.read(NOW, READER, block(0, index), true) == Access::Miss {
+            let fetch = policy.demand(NOW, DISK, block(0, index)).expect("a buffer");
+            policy.completed(NOW, fetch.id, Outcome::Fetched);
+        }
+    }
+    let reasons = (0..50).filter_map(|index| policy.reason(block(0, index)));
+    assert_eq!(reasons.count() as u64, policy.held_blocks());
+    assert_eq!(policy.reason(block(0, 0)), Some(Reason::KeptBy("frequency")));
+    assert_eq!(policy.reason(block(0, 49)), Some(Reason::Recent));
+}
+
 /// Values of the evicted blocks: a loop of nine blocks and a new one each time, in memory that is just large enough for both.
 fn worth_of_a_loop(driver_ns: f64, disk_ns: f64) -> Vec<f64> {
     let costs = CostSource::Fixed(CostModel { hit_ns: 1e3, driver_ns, disk_ns });

@@ -32,9 +32,14 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     /// For any sequence: the capacity is not exceeded, no block is fetched while in flight, and none beyond the end of its
     /// file. When all is cancelled and completed, the counts add up and nothing is left.
+    ///
+    /// This also holds with one more estimator in the list (`with_frequency`).
     #[test]
-    fn random_drivers_keep_the_invariants(steps in prop::collection::vec(step(), 1..300)) {
+    fn random_drivers_keep_the_invariants(
+        steps in prop::collection::vec(step(), 1..300), with_frequency: bool,
+    ) {
         let mut policy = Policy::new(Config { outstanding_max: 5, ..config(12) });
+        policy.arbiter.set_frequency(with_frequency);
         let streams: Vec<StreamId> = (0..3).map(|_| policy.open_stream(NOW, HINTER, None)).collect();
         let mut under_way: VecDeque<Fetch> = VecDeque::new();
         let (mut hinted, mut asked_for, mut now) = (0, 0, NOW);
