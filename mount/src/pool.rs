@@ -165,7 +165,7 @@ impl Line {
                 return;
             };
             drop(waiting);
-            let _ = catch_unwind(AssertUnwindSafe(task)); // As in the pool.
+            let _ = catch_unwind(AssertUnwindSafe(task)); // A panic is caught as for tasks of the pool.
         }
     }
 }

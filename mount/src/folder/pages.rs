@@ -11,12 +11,12 @@
 //!
 //! So before it answers a write, the mount has the kernel drop every page of the write that was read
 //!
-//! * while a program had the file open for writing;
+//! * while a program had the file open for writing,
 //! * and since an open whose answer drops pages, if that answer was not known to have arrived when the last write was
 //!   answered. (Writes to a file's pages follow one another, so this write was copied after the last one was answered.)
 //!
-//! It leaves out pages that are gone: those read before an open whose answer has arrived meanwhile, and those behind
-//! the place where the file was cut off since.
+//! Pages that are gone already need not be dropped: those read before an open whose answer has arrived meanwhile, and those
+//! behind the place where the file was cut off since.
 //!
 //! The kernel also drops all pages when it is told a size that it does not expect, as others have changed the file.
 //! From then on, the file is watched until no program has it open for writing.
@@ -158,7 +158,7 @@ impl KernelPages {
         state.on_their_way += 1;
     }
 
-    /// They have been dropped.
+    /// The pages that were to be dropped are gone.
     pub(crate) fn has_dropped(&self) {
         self.state().on_their_way -= 1;
     }
