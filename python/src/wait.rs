@@ -2,8 +2,8 @@
 //!
 //! A waiting thread has released the interpreter, and checks for signals some twenty times a second. If a signal's handler
 //! raises (Ctrl-C), the read is given up. Data in flight may still be written into the memory of such a read, so the memory is
-//! kept until then: the buffer stays exported, the `bytes` stay alive. The thread that then drops it must not wait for the
-//! interpreter. It puts it into a list ([`LEFT`]), and the next read releases it.
+//! kept until then: the buffer stays exported, the `bytes` stay alive. The thread that gives the memory up then must not wait
+//! for the interpreter. It puts the buffer or the `bytes` into a list ([`LEFT`]), and the next read releases them.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
