@@ -1,7 +1,7 @@
 //! Read-ahead: a handle that reads a file in order, without hints, is expected to go on.
 //!
-//! Such a handle gets a stream of its own, which discloses a window ahead of the reads. It begins with a read that has
-//! to wait and is in order: it begins where the last one ended, or is a long first read at the beginning of the file.
+//! Such a handle gets a stream of its own, which discloses a window ahead of the reads. The stream begins with a read that has
+//! to wait and is in order: it continues where the read before it ended, or is a long first read at the beginning of the file.
 //! The window moves on as it is read, and is the larger of two:
 //!
 //! * **A. Earned**: as many bytes as were read in order so far, at least [`FIRST_MIN_BYTES`].
