@@ -241,7 +241,7 @@ mod tests {
 
     const READ: u64 = 64 << 10;
 
-    /// So many reads in order from `from` on; what is disclosed.
+    /// `count` reads in order from `from` on; what is disclosed.
     fn reads(ahead: &ReadAhead, (from, count): (u64, u64), size: u64) -> Vec<(u64, u64)> {
         // A device that needs nothing: what is earned alone.
         reads_of(ahead, (from, count), size, (Some(0), &mut Credit::default()))

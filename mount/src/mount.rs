@@ -229,8 +229,8 @@ impl StoreMount {
         self.mount.failure()
     }
 
-    /// Unmounts it. Returns whether a program still uses it. Such a program is served until it closes its files or this
-    /// process ends.
+    /// Unmounts the store or folder. Returns whether a program still uses it. Such a program is served until it closes its
+    /// files or this process ends.
     ///
     /// # Errors
     /// The system refuses. The mount is still there, and ends with this process.

@@ -125,7 +125,7 @@ impl Rules {
         ..plain("foretell", Prefetch::Benefit, Replacement::MinMax)
     };
 
-    /// All of them, in the order of the table.
+    /// All policies, in the order of the table.
     pub const ALL: [Rules; 9] = [
         Rules::LRU,
         Rules::TIP1,

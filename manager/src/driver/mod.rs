@@ -358,7 +358,7 @@ impl PageCache {
         match &held.handle {
             Some(handle) if handle.is_open() => handle.release(range),
             _ => {
-                // It must be opened again, which may wait, and is closed after the release.
+                // The file must be opened again, which may wait, and is closed after the release.
                 let (path, systems) = (held.path.clone(), Arc::clone(&self.systems));
                 let file = Arc::new(Handle::closed(path, file, systems));
                 if let Some(pool) = self.pools.get(&held.device) {

@@ -82,17 +82,17 @@ impl Ranges {
 struct State {
     /// Opens so far whose answers drop pages.
     told: u64,
-    /// Drops that may still happen: answers to such opens that are not known to have arrived, and drops for a write.
+    /// Drops that may still happen: those of answers to such opens that are not known to have arrived, and those for a write.
     on_their_way: u64,
-    /// The latest of these opens whose answer has arrived.
+    /// The latest open whose answer drops pages and has arrived.
     arrived: u64,
-    /// Pages read since the last of these opens, and not dropped for a write since.
+    /// Pages read since the last open whose answer drops pages, and not dropped for a write since.
     read: Ranges,
-    /// Pages read before that open. They are gone when its answer has arrived.
+    /// Pages read before that open. They are gone when the answer to it has arrived.
     read_before: Ranges,
     /// Handles open for writing.
     writers: usize,
-    /// Whether the file is watched until the last of these handles is closed.
+    /// Whether the file is watched until the last handle open for writing is closed.
     stays_watched: bool,
 }
 

@@ -88,7 +88,7 @@ impl Terms {
         self.busy_ns > 0.0
     }
 
-    /// A: the same terms, if the device of these `prices` will not keep up.
+    /// A: these terms for the case that the device of these `prices` will not keep up.
     pub(crate) fn behind(self, prices: &Prices) -> Self {
         Terms { busy_ns: prices.full_ns, ..self }
     }

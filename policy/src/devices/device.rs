@@ -33,8 +33,8 @@ pub(crate) struct Device {
     pub(crate) id: DeviceId,
     /// Prefetches and lookups in flight.
     pub(crate) outstanding: usize,
-    /// Lookups in flight that are not overdue. They are in the order in which they began, since fetches are numbered in that
-    /// order.
+    /// Lookups in flight that are not *overdue* ([`LOOKUP_PATIENCE`]). They are in the order in which they began, since fetches
+    /// are numbered in that order.
     lookups: BTreeMap<FetchId, Queued>,
     /// Number of lookups in flight that are overdue.
     overdue: usize,
@@ -120,7 +120,8 @@ struct Span {
     least_reads: usize,
 }
 
-/// A lookup may take this long before hints after it go ahead.
+/// A lookup may take this long. After that, and if [`find_overdue`](Device::find_overdue)'s other conditions hold, it is
+/// *overdue*: hints after it go ahead.
 /// Unit: ns. Reason: judgement.
 const LOOKUP_PATIENCE: Nanos = Nanos(250_000_000);
 /// A lookup may also take this many times the moving average of recent lookups, if that is longer.

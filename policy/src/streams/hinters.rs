@@ -153,7 +153,7 @@ impl Hinters {
         record.hint_bytes = record.hint_bytes - before + now;
     }
 
-    /// Bytes of its own hints, and of all hints.
+    /// Bytes of the hinter's hints, and of all hints.
     pub(crate) fn hint_bytes(&self, hinter: HinterId) -> (usize, usize) {
         let own = self.records.get(&hinter).map_or(0, |record| record.hint_bytes);
         (own, self.hint_bytes)

@@ -390,7 +390,7 @@ impl Streams {
         &self.files
     }
 
-    /// The same, mutable.
+    /// As [`files`](Self::files), mutable.
     pub(crate) fn files_mut(&mut self) -> &mut Files {
         &mut self.files
     }

@@ -91,7 +91,7 @@ impl<T> HintQueue<T> {
         self.hints.get_mut(place)
     }
 
-    /// Removes all of them and frees the room.
+    /// Removes all hints and frees the room.
     pub(crate) fn take_all(&mut self) -> VecDeque<T> {
         self.room_bytes = 0;
         std::mem::take(&mut self.hints)

@@ -76,7 +76,7 @@ macro_rules! define {
                 None
             }
 
-            /// Has one of them pick its least valuable block.
+            /// Has the estimator `of` pick its least valuable block.
             #[inline]
             pub(crate) fn pick(&mut self, of: Listed, scene: &mut Scene<'_>) -> Option<SlotId> {
                 match of {
@@ -117,7 +117,7 @@ macro_rules! define {
                 $($(#[$cfg])* self.$name.moved(scene, slot, before);)*
             }
 
-            /// Whether one of them tracks the block.
+            /// Whether an estimator of the list tracks the block.
             #[cfg(any(test, debug_assertions))]
             pub(crate) fn track(&self, blocks: &BlockTable, slot: SlotId) -> bool {
                 $($(#[$cfg])* if self.$name.tracks(blocks, slot) {
