@@ -494,7 +494,7 @@ impl Policy {
             return Next::Nothing;
         }
         // Hints left to place are placed here, a part in each call: there may be no other event.
-        let is_more = !self.unplaced.is_empty() && self.place_more(); // Mostly this takes no call.
+        let is_more = !self.unplaced.is_empty() && self.place_more(); // Mostly there is nothing to place.
         if is_more || self.may_have_something_for(index) {
             return self.look_for_fetch(now, index, is_more);
         }

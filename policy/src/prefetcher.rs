@@ -450,7 +450,7 @@ impl Prefetcher {
                 note(arbiter, now, DecisionKind::Unearned, wanted, (wanted.benefit, 0.0));
                 candidates.set(stream, None); // The stream has no candidate until it reads or loses a block.
                 if arbiter.rules().prefetch == Prefetch::HintOrder {
-                    arbiter.streams_mut().park(index); // TIP-1 has one bound for all streams: no candidate until any stream reads or loses a block.
+                    arbiter.streams_mut().park(index); // TIP-1's bound is for all streams together.
                 }
                 continue;
             }

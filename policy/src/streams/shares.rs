@@ -12,13 +12,13 @@ const FIRST_DIVISOR: usize = 4;
 /// Unit: hints. Reason: judgement.
 const FIRST_MIN: usize = 32;
 
-/// The reserve for streams and hinters that have few is the device's bound divided by this. Without a reserve, streams that read
-/// nothing could hold all lookups, and no other stream would ever get one.
+/// The reserve for streams and hinters that have few is the device's bound divided by this. Without a reserve, streams that
+/// read nothing could hold all lookups, and no other stream would ever get one.
 /// Unit: ratio. Reason: bound.
 const KEPT_DIVISOR: usize = 8;
 
-/// A hinter has few while it has less than the reserve divided by this. So one hinter cannot take the whole reserve, however many
-/// streams it opens.
+/// A hinter has few while it has less than the reserve divided by this. So one hinter cannot take the whole reserve, however
+/// many streams it opens.
 /// Unit: ratio. Reason: bound.
 const FEW_DIVISOR: usize = 4;
 
