@@ -7,8 +7,8 @@
 //!
 //! * **informed, shared**: one cache; both jobs disclose their orders.
 //! * **LRU, private**: each job has an LRU cache of half of the memory. Its misses are computed beforehand.
-//! * **never evict, private**: each job keeps the first samples that it reads in half of the memory. For a single job
-//!   this is optimal.
+//! * **never evict, private**: each job has half of the memory, and keeps the first samples that it reads there. For a single
+//!   job this is optimal.
 //!
 //! Prints the ratio of bytes fetched to bytes asked for, and seconds: medians of rounds, in which the ways take turns.
 

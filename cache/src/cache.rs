@@ -171,10 +171,10 @@ impl Session {
 
     /// A stream of hints: it discloses what will be read next, in order.
     ///
-    /// All streams of a session share one record of accuracy. Fetched blocks that are read count for the session.
-    /// Fetched blocks that are given up unread count against it: the stream was dropped or cancelled early, or
-    /// something else was read. With a poor record, new streams have less fetched before their first reads and get less
-    /// memory, until more is read as disclosed. A stream that is read as it says soon has as much as any.
+    /// All streams of a session share one record of accuracy. Fetched blocks that are read count for the session. Fetched
+    /// blocks that are given up unread count against it: the stream was dropped or cancelled early, or something else was read.
+    /// With a poor record, new streams have less fetched before their first reads and get less memory, until more is read as
+    /// disclosed. A stream that is read as disclosed soon gets as much as any other stream.
     ///
     /// A program that often leaves streams early should make a session for each: a new session has no record.
     pub fn stream(&self) -> Stream {
@@ -200,8 +200,8 @@ pub struct Stream {
     shared: Arc<Shared>,
     id: StreamId,
     reader: ReaderId,
-    /// Back ends of the files that it has hinted. They must outlive these files, which may stay open for the stream,
-    /// and are dropped with the stream, not in one of the back end's own threads.
+    /// Back ends of the files that the stream has hinted. A back end must outlive these files, which may stay open for the
+    /// stream. It is dropped with the stream, and so never in one of its own threads.
     backends: Mutex<Vec<Arc<dyn Backend>>>,
 }
 

@@ -7,7 +7,7 @@
 //!
 //! * **A.** It is in a frame: the frame is pinned and the block will be copied.
 //! * **B.** It is in flight: the read joins the request. If it is neither, it is demanded; neighbours go in one request.
-//! * **C.** The policy has no buffer for it: the request reads into the program's buffer.
+//! * **C.** The policy has no buffer for the block: the request reads into the program's buffer.
 //! * **D.** Its request succeeds: the block is published, and pinned and copied for each read that waits.
 //! * **E.** Its request fails: a read that demanded it gets the error. A read that joined a prefetch demands the block.
 //! * **F.** The bytes of its file change: see [`change`].
@@ -18,8 +18,8 @@
 //! A file may have *near* blocks, in a second tier. The policy demands, values and times them as blocks of another device.
 //! Hints name the device of the file (`docs/internals/cache.md` says why).
 //!
-//! A frame of an evicted block is not free while readers copy out of it. A request without enough frames waits until they are
-//! ([`Engine::pump`]).
+//! A frame of an evicted block is not free while readers copy out of it. A request without enough frames waits until enough are
+//! free ([`Engine::pump`]).
 
 #[cfg(test)]
 mod bounded;
@@ -200,8 +200,8 @@ impl Engine {
         self.policy.held_blocks()
     }
 
-    /// Opens a stream for hints of a program. All streams of a reader count on one record: a reader that does not read what it
-    /// disclosed gains nothing by a new stream.
+    /// Opens a stream for hints of a program. All streams of a reader share one record of accuracy: a reader that does not read
+    /// what it disclosed gains nothing by a new stream.
     pub(crate) fn open_stream(&mut self, now: Nanos, reader: ReaderId) -> StreamId {
         self.policy.open_stream(now, HinterId(reader.0), Some(reader))
     }
@@ -394,7 +394,7 @@ impl Engine {
         pending.deliveries.push((Arc::clone(read), block));
         read.owe();
         if !pending.is_demand && pending.frames.is_empty() {
-            // It has not started: it goes before all prefetches without a read.
+            // The request has not started. It now goes before all prefetches that no read waits for.
             self.starved.retain(|&other| other != request);
             self.starved.push_front(request);
         }

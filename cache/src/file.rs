@@ -28,7 +28,7 @@ const PARTS: usize = 8;
 
 /// Bytes to disclose ahead of a handle that reads in order, at most.
 const READ_ON_MAX_BYTES: u64 = 64 << 20;
-/// And no more than the cache's budget divided by this.
+/// Bytes to disclose ahead of such a handle are also at most the cache's budget divided by this.
 const READ_ON_DIVISOR: u64 = 4;
 
 /// Blocks whose table entries and headers are loaded into the processor's caches at a time.
@@ -37,11 +37,12 @@ const LOADED_BLOCKS: u64 = 32;
 /// Bytes of a file in memory, by the reason to keep them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CachedFor {
-    /// A hint covers it, sequential read-ahead predicts it, or it is being read.
+    /// Bytes of blocks that a hint covers, that sequential read-ahead predicts, or that are being read.
     pub expected_bytes: u64,
-    /// It was read without a hint or a prediction.
+    /// Bytes of blocks that were read without a hint or a prediction.
     pub recent_bytes: u64,
-    /// It was read as expected, and its buffer has not been needed since; or another estimator keeps it after a read.
+    /// Bytes of blocks that were read as expected, and whose buffers have not been needed since; and of blocks that another
+    /// estimator keeps after a read.
     pub consumed_bytes: u64,
 }
 
@@ -52,7 +53,7 @@ pub struct File {
     backend: Arc<dyn Backend>,
     identity: Identity,
     pub(crate) id: FileId,
-    /// The engine keeps it up to date.
+    /// The engine keeps this up to date.
     size_bytes: Arc<AtomicU64>,
     reader: ReaderId,
     ahead: ReadAhead,
@@ -114,8 +115,8 @@ struct Place {
     keeper: Option<Keeper>,
 }
 
-/// Parts in flight. Dropping it waits for them, since they write to the program's memory. It does not if the read was given up:
-/// then a keeper keeps the memory.
+/// Parts in flight. Dropping it waits for the parts, since they write to the program's memory. If the read was given up,
+/// dropping it does not wait: a keeper keeps the memory.
 struct UnderWay {
     reads: VecDeque<Arc<Read>>,
     is_given_up: bool,

@@ -1,7 +1,7 @@
 //! The managed cache: buffers of foretell's own, filled and emptied as the policy says.
 //!
-//! It is for data that the kernel's page cache does not hold well: objects in a remote store and files on slow networks.
-//! The policy is `foretell-policy` with [`Memory::Owned`](foretell_policy::Memory::Owned).
+//! This cache is for data that the kernel's page cache does not hold well: objects in a remote store and files on slow
+//! networks. The policy is `foretell-policy` with [`Memory::Owned`](foretell_policy::Memory::Owned).
 //!
 //! ```
 //! use std::sync::Arc;

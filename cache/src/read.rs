@@ -34,7 +34,7 @@ impl std::fmt::Debug for Waiter {
     }
 }
 
-/// How often a waiting read asks whether it is given up.
+/// Time after which a waiting read asks again whether it is given up.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Where the bytes go.

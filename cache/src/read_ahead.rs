@@ -1,18 +1,18 @@
 //! Read-ahead: a handle that reads a file in order, without hints, is expected to go on.
 //!
-//! Such a handle gets a stream of its own, which discloses a window ahead of the reads. It begins with a read that has
-//! to wait and is in order: it begins where the last one ended, or is a long first read at the beginning of the file.
+//! Such a handle gets a stream of its own, which discloses a window ahead of the reads. The stream begins with a read that has
+//! to wait and is in order: it continues where the read before it ended, or is a long first read at the beginning of the file.
 //! The window moves on as it is read, and is the larger of two:
 //!
 //! * **A. Earned**: as many bytes as were read in order so far, at least [`FIRST_MIN_BYTES`].
 //! * **B. Staked**: four times the bytes that were read in order, or what keeps the device busy
-//!   ([`Speed`](crate::speed::Speed)) if that is more. The latter is at most [`STAKE_MAX_BYTES`], which is also used
-//!   while it is not known, and at most [`STAKE_TIMES`] the bytes that were read. The part beyond A is taken from the
-//!   device's [`Credit`], and returned as it is read. If the program stops, the unread part is lost. Credit begins at
-//!   [`CREDIT_MAX_BYTES`]; an eighth of all bytes that are read in order is added, up to that.
+//!   ([`Speed`](crate::speed::Speed)) if that is more. What keeps the device busy counts as [`STAKE_MAX_BYTES`] at most, and
+//!   while it is not known; and as at most [`STAKE_TIMES`] the bytes that were read in order. The part of the window beyond A
+//!   is taken from the device's [`Credit`], and returned as that part is read. If the program stops, the unread part is lost.
+//!   Credit begins at [`CREDIT_MAX_BYTES`]; an eighth of all bytes that are read in order is added, up to that.
 //!
-//! **Bound.** Whatever programs do, the bytes fetched in vain are at most the bytes that were read in order (or
-//! [`FIRST_MIN_BYTES`] for each handle), an eighth of that, and the first credit.
+//! **Bound.** Whatever programs do, the bytes fetched in vain are at most the sum of three: the bytes that were read in order
+//! (or [`FIRST_MIN_BYTES`] for each handle), an eighth of these, and the first credit.
 //!
 //! The policy treats the stream as any other: unread blocks count against it. A handle that no longer reads in order
 //! gives up its stream.
@@ -45,7 +45,7 @@ const EARNED_DIVISOR: u64 = 8;
 
 /// A window moves on when its length divided by this has been read.
 const STEP_DIVISOR: u64 = 8;
-/// And when at least this many bytes have been read, or half of the window if that is less.
+/// But not before this many bytes have been read, or half of the window if that is less.
 const STEP_MIN_BYTES: u64 = 1 << 20;
 
 /// Greatest distance between the end of the last read and the start of a read that has swapped with it.
@@ -105,7 +105,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// B: notes that the file was read in order up to `end`. Stakes that were read, or that A covers by now, go back to
+    /// B: notes that the file was read in order up to `end`. Staked bytes that were read, or that A covers by now, go back to
     /// the credit.
     fn settle(&mut self, end: u64, credit: &mut Credit) {
         let in_order = end.saturating_sub(self.from);
@@ -123,7 +123,7 @@ impl Plan {
 pub(crate) struct ReadAhead {
     /// Where the last read ended.
     end: AtomicU64,
-    /// Where the read before the last one ended that did not continue.
+    /// End of the read that came just before the latest read that did not continue its predecessor.
     before: AtomicU64,
     /// More is disclosed when a read ends here or later.
     due: AtomicU64,
@@ -199,7 +199,7 @@ impl ReadAhead {
             true => {
                 (plan.window_bytes / STEP_DIVISOR).max(STEP_MIN_BYTES.min(plan.window_bytes / 2))
             }
-            false => 1, // With the next read.
+            false => 1, // Disclose more at the next read.
         };
         self.due.store(if plan.to < size { end + step } else { NEVER }, Ordering::Relaxed);
         // The file may have become shorter than what was disclosed.
@@ -207,7 +207,7 @@ impl ReadAhead {
         Some(Segment { offset_bytes: from, length_bytes })
     }
 
-    /// Closes the handle. Returns its stream, if it has one. Stakes that were read go back to `credit`.
+    /// Closes the handle. Returns its stream, if it has one. Staked bytes that were read go back to `credit`.
     pub(crate) fn close(&self, credit: &mut Credit) -> Option<StreamId> {
         let mut plan = self.plan();
         let end = self.end.load(Ordering::Relaxed).min(plan.to);
@@ -241,7 +241,7 @@ mod tests {
 
     const READ: u64 = 64 << 10;
 
-    /// So many reads in order from `from` on; what is disclosed.
+    /// `count` reads in order from `from` on; what is disclosed.
     fn reads(ahead: &ReadAhead, (from, count): (u64, u64), size: u64) -> Vec<(u64, u64)> {
         // A device that needs nothing: what is earned alone.
         reads_of(ahead, (from, count), size, (Some(0), &mut Credit::default()))

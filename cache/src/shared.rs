@@ -6,7 +6,7 @@
 //!
 //! Reads of blocks that are in frames do not come here: [`file`](crate::file) notes them in [`Records`]. The policy is told of
 //! them when a shard of notes is full, when a thread takes the engine's lock anyway, or at once if one of the blocks had been
-//! fetched ahead: then there is room for the next. A thread that has news and finds the engine locked sets a flag
+//! fetched ahead: reading it makes room for another prefetch. A thread that has news and finds the engine locked sets a flag
 //! ([`Shared::look`]) and goes on; the thread that holds the lock checks the flag before it leaves.
 //!
 //! One call of the engine is bounded. If it leaves a search unfinished, the thread calls again ([`Shared::go_on`]). In between it

@@ -231,7 +231,7 @@ impl Slab {
         self.is_starving.load(Ordering::SeqCst)
     }
 
-    /// B. The same for adjacent frames.
+    /// B. As [`unpin`](Slab::unpin), for adjacent frames.
     #[inline]
     pub(crate) fn unpin_run(&self, frames: std::ops::Range<Frame>) -> bool {
         for frame in frames {

@@ -1,9 +1,9 @@
 //! How many bytes in flight keep a device busy, estimated from the times of its requests.
 //!
 //! If a request begins with q bytes in flight, its own included, and takes time t, the device works at a rate of q / t
-//! (Little's law). The device is busy with this rate times its latency. Latency is the least recent time of requests of
-//! about the same size, so without a queue. If t is no longer than the latency, there was no queue, and the device
-//! needs at least q. So each request gives an estimate of q × latency / t, and the greatest recent one counts.
+//! (Little's law). To be busy, the device needs this rate times its latency in flight. Its latency is the shortest recent time
+//! of requests of about the same size, which did not wait in a queue. If t is no longer than the latency, there was no queue,
+//! and the device needs at least q. So each request gives an estimate of q × latency / t, and the greatest recent one counts.
 //!
 //! The result is *known* only after a queue was seen. Until then, more bytes in flight might be faster.
 

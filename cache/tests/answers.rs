@@ -114,7 +114,7 @@ fn a_listing_that_knows_no_tags_tells_of_objects_that_can_be_read() {
     assert_eq!(&bytes, b"hello");
 }
 
-/// The result of a read of an object that had the tag `W/"a"` when it was opened and has these when it is read.
+/// The result of a read of an object that had the tag `W/"a"` when it was opened, and has these properties when it is read.
 fn read_of_weak(
     tag: &'static str,
     date: &'static str,

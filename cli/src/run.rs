@@ -167,7 +167,7 @@ fn conclude(
     (json, explain): (Option<OutputFile>, Option<OutputFile>),
 ) {
     foretell_fault::point("run-report");
-    // For the files written from here on. No program is started any more that could inherit this.
+    // For the files written from here on: no program is started any more that could inherit this setting.
     signals::make_file_limits_errors();
     match (explain, report.explanation.take()) {
         (Some(file), Some(explanation)) => {
@@ -253,7 +253,7 @@ fn wait(
                 reap_all_but(program);
                 continue;
             }
-            // It has ended, and another thread or library has reaped it.
+            // The program has ended, and another thread or library has reaped it.
             Err(_) => return Ended::default(),
         };
         // Only root may read the count of an ended process. After it is reaped, this process's own count includes it.

@@ -441,7 +441,7 @@ fn a_c_program_hints_by_ioctl() {
     assert!(read(mnt.path()) == read(folder.path()));
     let stats = stats(mnt.path());
     let count = |name: &str| stats[name].as_u64().expect("a number");
-    assert!(count("prefetched_blocks") > 1000, "{stats}"); // Of 2,048 that it has.
+    assert!(count("prefetched_blocks") > 1000, "{stats}"); // The file has 2,048.
     assert!(count("useful_blocks") + count("late_blocks") > count("prefetched_blocks") / 2);
     assert!(unmount(mnt.path()).status.success());
 }

@@ -364,7 +364,7 @@ fn a_recorded_run_is_run_again_in_every_combination() {
     assert_eq!(text(&output.stdout), plot);
     let written = fs::read(json).expect("written");
     let rows: Value = serde_json::from_slice(&written).expect("JSON");
-    // The same with the other option.
+    // The same rows come from `--sweep`.
     let sweeps = ["hints=none,files", "disks=1", "disks=2", "cache=256MiB"];
     let sweeps: Vec<&str> = sweeps.iter().flat_map(|sweep| ["--sweep", sweep]).collect();
     let output = sim_replay(&path, &[&sweeps[..], &["--root", "/data", "--json", "-"]].concat());

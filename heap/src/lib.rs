@@ -114,7 +114,7 @@ unsafe impl GlobalAlloc for Heap {
                     unsafe { mremap(start.cast(), layout.size(), bytes, MremapFlags::MAYMOVE) };
                 match moved {
                     Ok(moved) => advise(moved.cast(), bytes),
-                    // It keeps its size; `dealloc` will unmap as much as its layout says.
+                    // The mapping keeps its size; `dealloc` will unmap as much as its layout says.
                     Err(_) if bytes <= layout.size() => start,
                     // SAFETY: the caller guarantees what `realloc` requires.
                     Err(_) => unsafe { self.copied(start, layout, new) },

@@ -12,8 +12,8 @@ use crate::control_groups::{self, Group};
 /// Eighths of a control group's limit that prefetched data may take where the kernel decides what leaves the cache.
 const LIMIT_EIGHTHS: u64 = 4;
 
-/// The same where foretell releases data. With seven eighths the kernel reclaimed pages all the same, for the program's own
-/// memory and its read-ahead.
+/// Eighths of the limit that the budget may take where foretell releases data. With seven eighths the kernel reclaimed pages
+/// all the same, for the program's own memory and its read-ahead.
 const LIMIT_EIGHTHS_RELEASING: u64 = 6;
 
 /// `asked_bytes`, reduced to the share that this process's control groups allow. `releasing` says whether foretell releases

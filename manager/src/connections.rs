@@ -5,7 +5,7 @@
 //! without foretell.
 //!
 //! A program may open a stream long before its first hint, so a small number of silent connections may stay for ever. Further
-//! silent ones are closed after a while, and the oldest at once when room is needed.
+//! silent connections are closed after a while. When room is needed, the oldest silent one is closed at once.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -18,7 +18,7 @@ pub type SourceItem = Result<Disclosure, String>;
 /// Disclosures that a source's thread may run ahead of the session.
 const AHEAD_MAX: usize = 1024;
 
-/// Bytes that these may take together. The last one may exceed it.
+/// Bytes that the disclosures ahead of the session may take in all. The last one may exceed it.
 const AHEAD_MAX_BYTES: usize = 4 << 20;
 
 /// Stack of a source's thread, which parses lists and lists folders.

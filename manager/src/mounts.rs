@@ -1,8 +1,8 @@
 //! Which device serves a path, determined without touching the path.
 //!
-//! `stat` on the path would wait for the device that is to be kept busy. The mount table is in memory instead: the mount point
-//! that is the longest prefix of the path names the device. Symbolic links are not followed, so a path through one may be
-//! assigned to the wrong device's threads. That has no other effect.
+//! `stat` on the path would wait for the device, while the device is to be kept busy. So the mount table, which is in memory,
+//! tells the device: it is the one mounted at the longest mount point that is a prefix of the path. Symbolic links are not
+//! followed, so a path through one may be assigned to the wrong device's threads. That has no other effect.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

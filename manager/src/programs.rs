@@ -26,7 +26,7 @@ enum Life {
     /// By asking whether a process has this number, where descriptors are short. A later process with the same number is taken
     /// for it, which costs the memory of a ring.
     Asked(Pid),
-    /// It has ended, or the process has executed another program.
+    /// The process has ended, or has executed another program.
     Over,
 }
 
@@ -53,7 +53,7 @@ impl Program {
         matches!(self.life, Life::Watched(_))
     }
 
-    /// Whether its end must be polled.
+    /// Whether the program's end must be polled.
     pub(crate) fn is_asked(&self) -> bool {
         matches!(self.life, Life::Asked(_))
     }
@@ -63,7 +63,7 @@ impl Program {
         self.life = Life::Over;
     }
 
-    /// Whether it has ended.
+    /// Whether the program has ended.
     pub(crate) fn has_ended(&self) -> bool {
         match &self.life {
             Life::Watched(pidfd) => is_readable(pidfd.as_fd()),

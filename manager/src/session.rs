@@ -42,8 +42,8 @@ use crate::threads::Threads;
 /// Sources are asked for more while fewer of their hints wait in the policy.
 const LOW_WATER_HINTS: usize = 4096;
 
-/// Blocks read that a turn takes in from one program: meanwhile other programs wait, and so does a stop. (One call of a
-/// program can read four times as many.)
+/// When a turn has taken in this many blocks that one program has read, it goes on to the next program, since other programs
+/// and a stop wait meanwhile. (A single call of a program can read four times as many.)
 const TURN_BLOCKS_MAX: u64 = 65_536;
 
 /// How long records left in the rings may delay the end of a run.
@@ -95,7 +95,7 @@ pub(crate) struct Session {
     mounts: Mounts,
     names: HashMap<NameId, (PathBuf, Certainty)>,
     next_name: u64,
-    /// Bytes of these names and of those of folders to list.
+    /// Bytes of `names`, and of the names of folders to list.
     names_bytes: usize,
     /// Streams of all connections.
     streams: usize,
@@ -255,7 +255,7 @@ impl Session {
             while waiting < LOW_WATER_HINTS && self.has_room(*hinter) {
                 match feed.next() {
                     Some(Ok(disclosure)) => {
-                        waiting += 1; // At most.
+                        waiting += 1; // An upper bound: the policy may drop the hint at once.
                         self.disclose(*stream, disclosure);
                     }
                     Some(Err(error)) => {

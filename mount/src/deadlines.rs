@@ -16,8 +16,8 @@ use fuser::{
 
 use crate::trouble::Troubles;
 
-/// How often deadlines are checked: this part of the deadline, but no more often than every 10 ms. An error is late by
-/// that much at most.
+/// Deadlines are checked at intervals of the deadline divided by this, and of 10 ms at least. An error is late by one interval
+/// at most.
 const LATE_BY_DIVISOR: u32 = 4;
 const LATE_BY_MIN: Duration = Duration::from_millis(10);
 

@@ -194,7 +194,7 @@ impl StoreMount {
         let known = Arc::clone(&tree);
         let file_system = folder::FileSystem::new(Arc::clone(&tree));
         let mount = point.serve(file_system, &mount_options(options, false))?;
-        tree.notifier.set(mount.notifier()).ok(); // Only here.
+        tree.notifier.set(mount.notifier()).ok(); // The notifier is set nowhere else.
         let known_inodes = Box::new(move || known.nodes.known());
         Ok(StoreMount { mount, service, known_inodes })
     }
@@ -229,8 +229,8 @@ impl StoreMount {
         self.mount.failure()
     }
 
-    /// Unmounts it. Returns whether a program still uses it. Such a program is served until it closes its files or this
-    /// process ends.
+    /// Unmounts the store or folder. Returns whether a program still uses it. Such a program is served until it closes its
+    /// files or this process ends.
     ///
     /// # Errors
     /// The system refuses. The mount is still there, and ends with this process.

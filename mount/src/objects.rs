@@ -27,7 +27,7 @@ struct Node {
     parent: u64,
     name: Box<str>,
     found: Found,
-    /// How many times the kernel was told of it, less how many times it forgot it.
+    /// How many times the kernel was told of the inode, less how many times it forgot it.
     lookups: u64,
 }
 

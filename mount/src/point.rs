@@ -215,8 +215,8 @@ impl MountPoint {
         }
     }
 
-    /// Unmounts it, if it is mounted. Returns whether a program still uses it: then it is detached, and serves that
-    /// program on.
+    /// Unmounts this mount, if it is mounted. Returns whether a program still uses the mount: then the mount is detached, and
+    /// serves that program on.
     ///
     /// # Errors
     /// The system refuses. The mount is still there, and ends with this process.

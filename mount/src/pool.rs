@@ -165,7 +165,7 @@ impl Line {
                 return;
             };
             drop(waiting);
-            let _ = catch_unwind(AssertUnwindSafe(task)); // As in the pool.
+            let _ = catch_unwind(AssertUnwindSafe(task)); // A panic is caught as for tasks of the pool.
         }
     }
 }
@@ -192,7 +192,7 @@ impl Shared {
         loop {
             if let Some((task, is_later)) = queue.next() {
                 drop(queue);
-                // If it panics, its reply is dropped, which gives the program EIO.
+                // If the task panics, its reply is dropped, which gives the program EIO.
                 let _ = catch_unwind(AssertUnwindSafe(|| {
                     foretell_fault::point("mount-names");
                     task();

@@ -41,7 +41,7 @@ pub(crate) struct Program {
 /// Bytes of hints whose files have not been looked up yet.
 struct Queue {
     own_bytes: AtomicUsize,
-    /// The same for all processes together.
+    /// Such bytes of all processes together.
     all_bytes: Arc<AtomicUsize>,
 }
 

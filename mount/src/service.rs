@@ -297,7 +297,7 @@ pub(crate) fn text_of_cached(name: &str, file: &File) -> Option<String> {
     }
 }
 
-/// The name of such an attribute, without the common prefix.
+/// The name of an attribute that says what is cached, without the common prefix.
 pub(crate) fn name_of_cached(name: &OsStr) -> Option<&str> {
     let name = name.to_str().and_then(|name| name.strip_prefix(ATTRIBUTE_PREFIX))?;
     matches!(name, CACHED_BYTES | CACHED_RANGES | CACHED_FOR).then_some(name)

@@ -91,9 +91,9 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 /// What unmounting does if the mount is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Force {
-    /// It fails.
+    /// Unmounting fails.
     Refuse,
-    /// It detaches the mount, which goes when it is no longer in use.
+    /// Unmounting detaches the mount, which goes when it is no longer in use.
     Detach,
 }
 

@@ -261,7 +261,7 @@ fn a_folder_that_others_change_is_seen_as_it_is() {
         match random.below(12) {
             0 => fs::write(&there, content(u64::from(operation), length)).unwrap(),
             1 => {
-                // Half of them get the length and times of the file before.
+                // Half of the new files get the length and times of the file before.
                 let before = fs::metadata(&there).ok().filter(|_| random.below(2) == 0);
                 let length = before.as_ref().map_or(length, |before| before.len() as usize);
                 let beside = plain.path().join("beside");
@@ -438,7 +438,7 @@ fn hints_by_ioctl_are_fetched_ahead_and_given_up() {
     backend.open();
     backend.wait_until(|requests| requests.is_empty());
     assert!(backend.asked_bytes() <= 16 * (64 << 10), "cancelled blocks are not fetched");
-    // The same, by name.
+    // The same steps with hints by name.
     let control = File::open(mount.path().join(".foretell/control")).unwrap();
     backend.close();
     ioctl_hint(&control, &[(32 << 20, 8 << 10)], "file").unwrap();

@@ -909,7 +909,7 @@ fn bits_that_set_the_user_go_as_in_a_plain_folder() {
             assert_eq!(modes[0], modes[1], "{what} by root, {owner} {mode:o}");
         }
     }
-    // The same by a user who may write the file and does not own it.
+    // The same writes by a user who may write the file and does not own it.
     let script = "import mmap, os, sys\n\
         f = os.open(sys.argv[1], os.O_RDWR)\n\
         if sys.argv[2] == 'map':\n\

@@ -10,9 +10,9 @@ pub enum Memory {
     /// The driver's memory. It fetches blocks that are read and not there ([`Policy::demand`](crate::Policy::demand)), and
     /// evicts a block when the policy says so.
     Owned,
-    /// The kernel's page cache. Programs read by themselves, and the policy manages only what it prefetched. With `keeps`, it
-    /// still manages blocks after they were read if they are disclosed to be read again, so that it can say which of them to
-    /// release. Without it, a block that was read belongs to the kernel.
+    /// The kernel's page cache. Programs read by themselves, and the policy manages only what it prefetched. With `keeps`, the
+    /// policy still manages a block after a read if it is disclosed to be read again, so that the policy can say which blocks
+    /// to release. Without `keeps`, a block that was read belongs to the kernel.
     Kernel {
         /// Whether the policy keeps managing blocks that will be read again.
         keeps: bool,
@@ -129,7 +129,7 @@ pub enum Outcome {
     Resolved {
         /// The file; two names of one file give the same.
         file: FileId,
-        /// Its size now.
+        /// The file's size now.
         size_bytes: u64,
     },
     /// A read: the blocks are in memory and were not before.
@@ -150,9 +150,9 @@ pub enum Outcome {
 /// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// In memory.
+    /// The block is in memory.
     Hit,
-    /// Its fetch is in flight.
+    /// The block's fetch is in flight.
     InFlight,
     /// Not managed by the policy. A driver that owns the memory fetches the block now:
     /// [`Policy::demand`](crate::Policy::demand).

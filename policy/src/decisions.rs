@@ -1,7 +1,7 @@
 //! The decision log: the last decisions, and the values behind them.
 //!
-//! It is a bounded ring. Each decision has the two values that were compared. Their common currency is ns of execution time per
-//! buffer and access, normalised by shares of accesses (TIP 1995, section 4.5).
+//! The log is a bounded ring. Each decision has the two values that were compared. Their common currency is ns of execution
+//! time per buffer and access, normalised by shares of accesses (TIP 1995, section 4.5).
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ pub enum DecisionKind {
     Cluster,
     /// The block is evicted: it was the globally least valuable, and another one is worth more.
     Evict,
-    /// The same for an unread prefetched block.
+    /// An unread prefetched block is evicted, for the same reason.
     EvictUnread,
     /// The block is not prefetched: its buffer would cost at least as much as its benefit.
     Refuse,
@@ -28,7 +28,7 @@ pub enum DecisionKind {
 }
 
 impl DecisionKind {
-    /// Its name in a log.
+    /// The decision's name in a log.
     pub fn name(self) -> &'static str {
         match self {
             DecisionKind::Prefetch => "prefetch",

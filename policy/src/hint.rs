@@ -37,8 +37,9 @@ identifier! {
     HinterId
 }
 impl HinterId {
-    /// The driver itself, for streams that it predicts on its own. They are always trusted like those of an unknown hinter,
-    /// whatever became of earlier ones, since the reading program has disclosed nothing. No other hinter may have this number.
+    /// The driver itself, as the hinter of streams that it predicts on its own. These streams are always trusted as if the
+    /// hinter had no record, even if earlier ones were wrong: the program that reads has disclosed nothing and is not to blame.
+    /// No other hinter may have this number.
     /// Unit: hinter. Reason: layout.
     pub const DRIVER: HinterId = HinterId(u64::MAX);
 }
@@ -143,8 +144,8 @@ pub struct Hint {
     /// The order of reading.
     pub order: Order,
     /// How often it will be read; 0 counts as 1. A stream may disclose 2⁴⁸ accesses to blocks before all of them are past. One
-    /// hint gets a sixteenth of what is left of those. Beyond that, further repeats are left out, and so are segments that do
-    /// not fit and the end of a file that is too long.
+    /// hint gets at most a sixteenth of the accesses that are left. Beyond that, further repeats are left out, and so are
+    /// segments that do not fit and the end of a file that is too long.
     pub repeats: u32,
 }
 

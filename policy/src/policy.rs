@@ -58,7 +58,7 @@ use crate::time::Nanos;
 /// Unit: requests. Reason: judgement.
 pub const DOZE_AFTER: u32 = 32;
 
-/// G: one hint in so many is looked at while the others are dropped.
+/// G: while the policy dozes, it looks at one hint in this many and drops the others.
 /// Unit: hints. Reason: judgement.
 pub const DOZE_STRIDE: usize = 8;
 
@@ -234,9 +234,9 @@ impl Policy {
     /// Bytes of the hints of `hinter`, and of all hints, for drivers that bound them.
     ///
     /// Segments that hints share are counted once for each hint. Queues of hints count with their free room, so one more hint
-    /// may at most double the bytes of its hinter. Hints behind their readers do not count, nor does the index of next uses.
-    /// That takes some 80 bytes for each piece of a segment, and has at most half a million pieces or four for each block of
-    /// memory, plus 512 for each stream beyond that.
+    /// may at most double the bytes of its hinter. Hints behind their readers do not count. The index of next uses does not
+    /// count either: it takes some 80 bytes for each piece of a segment, and has at most half a million pieces or four for each
+    /// block of memory, plus 512 for each stream beyond that.
     pub fn hint_bytes(&self, hinter: HinterId) -> (usize, usize) {
         self.arbiter.streams().hinters().hint_bytes(hinter)
     }
@@ -263,7 +263,7 @@ impl Policy {
         self.arbiter.streams().files().is_wanted(file)
     }
 
-    /// Files whose last hint has gone since the last call. One may be wanted again by now: ask [`wants`](Self::wants).
+    /// Files that no hint names any more since the last call. A file may be wanted again by now: ask [`wants`](Self::wants).
     /// Call it regularly, since the list is kept until then.
     pub fn take_released_files(&mut self) -> Vec<FileId> {
         self.arbiter.streams_mut().files_mut().take_released()
@@ -467,7 +467,8 @@ impl Policy {
     /// The next fetch that `device` should do ahead of its programs. `None` if the device has enough to do, or no fetch is
     /// worth a buffer.
     ///
-    /// It works until the answer is known. Drivers that hold a lock, or have other events to handle, use [`next`](Self::next).
+    /// The call works until the answer is known. Drivers that hold a lock, or have other events to handle, use
+    /// [`next`](Self::next).
     pub fn next_fetch(&mut self, now: Nanos, device: DeviceId) -> Option<Fetch> {
         loop {
             match self.next(now, device) {
@@ -480,7 +481,7 @@ impl Policy {
 
     /// One bounded step of [`next_fetch`](Self::next_fetch): it places some thousand segments of one stream's hints, and
     /// searches some ten thousand positions.
-    #[inline(always)] // With every event.
+    #[inline(always)] // Every event passes here.
     pub fn next(&mut self, now: Nanos, device: DeviceId) -> Next {
         // No hints, or rules that never prefetch.
         if self.stream_ids.is_empty() || self.arbiter.rules().prefetch == Prefetch::Never {
@@ -494,7 +495,7 @@ impl Policy {
             return Next::Nothing;
         }
         // Hints left to place are placed here, a part in each call: there may be no other event.
-        let is_more = !self.unplaced.is_empty() && self.place_more(); // Mostly without a call.
+        let is_more = !self.unplaced.is_empty() && self.place_more(); // Mostly there is nothing to place.
         if is_more || self.may_have_something_for(index) {
             return self.look_for_fetch(now, index, is_more);
         }
@@ -509,7 +510,7 @@ impl Policy {
     /// `is_more`: hints may be left to place.
     #[inline(never)] // Rare, while `next` is called with every event.
     fn look_for_fetch(&mut self, now: Nanos, index: DeviceIndex, is_more: bool) -> Next {
-        // Data before lookups: names lie behind everything that is placed.
+        // Data before lookups: the names that are not looked up lie behind everything that is placed.
         let read = self.next_read(now, index);
         if read.is_none() && is_more {
             return Next::More;
@@ -525,7 +526,7 @@ impl Policy {
 
     /// A quick check that is false if [`look_for_fetch`](Self::look_for_fetch) would find nothing, when nothing is left to
     /// place. Mostly it is false.
-    #[inline(always)] // With every event.
+    #[inline(always)] // Every event passes here.
     fn may_have_something_for(&self, device: DeviceIndex) -> bool {
         let at_device = &self.devices[usize::from(device.0)];
         self.arbiter.streams().has_stale_candidates()
@@ -597,9 +598,10 @@ impl Policy {
         }
     }
 
-    /// From now on `block`, if it is in memory or in flight, would be fetched from `device`: a copy of it came there, or its
-    /// copy elsewhere went. Its value follows that device's costs. When it is evicted, its next use that a stream has
-    /// searched belongs to that device. Uses further ahead belong to the devices of their hints.
+    /// From now on `block` would be fetched from `device`, because a copy of it was made there or its copy elsewhere was
+    /// removed. The block must be in memory or in flight; otherwise the call has no effect. Its value follows the costs of
+    /// `device`. After its eviction, its next use is fetched from `device` if a stream's search has already passed that use.
+    /// Later uses are fetched from the devices of their hints.
     pub fn moved(&mut self, block: Block, device: DeviceId) {
         let device = self.device(device);
         self.arbiter.moved(block, device);

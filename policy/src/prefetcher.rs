@@ -9,20 +9,20 @@
 //! * **D. Allowance.** A stream has a bounded number of unread blocks, which grows with each one read and
 //!   shrinks with each fetched in vain. A stream that never reads its blocks keeps its initial allowance.
 //! * **E. Beyond the horizon** a block is fetched if its device cannot keep up, and only while the device is not busy: a
-//!   request waiting in its queue holds a buffer that other streams want. A buffer that no stream values may wait there,
-//!   since a disk sorts a longer queue better and more disks of an array are at work.
+//!   request waiting in its queue holds a buffer that other streams want. A fetch into a buffer that no stream values may wait
+//!   there, since a disk sorts a longer queue better and more disks of an array are at work.
 //! * **F. Quiet.** The search includes positions that come near enough with the next few reads. If it finds nothing, the
 //!   stream is searched again after those reads, when it loses a block, or when it discloses more.
 //! * **G. Runs.** A device that keeps up on average may be too slow for a run of missing blocks. The run begins beyond the
 //!   horizon, as soon as one of its blocks would otherwise come too late ([`crate::streams::latest_start`]). Its blocks are
-//!   valued like fetches from a device that cannot keep up. Blocks in memory have lower values, so two streams could evict
-//!   each other's blocks for ever, or one stream its own. Therefore a stream that has lost an unread block evicts no unread
-//!   block for a run before it reads again.
-//! * **H. Disclosing.** A fetch that would only wait in the queue begins when the stream has read, or has disclosed nothing for
-//!   as long as a fetch takes: the disk sorts the queue better when it has all requests. Until then the device begins no fetch
-//!   of less benefit, and the stream is searched again only if the reasons of this answer change. A stream that never stops
-//!   disclosing and never reads delays others for the time of [`DISCLOSING_MAX`] fetches. The part of a pause beyond the time
-//!   of a fetch is given back to it.
+//!   valued like fetches from a device that cannot keep up. Once they are in memory they are valued lower, so two streams could
+//!   evict each other's blocks for ever, or one stream its own. Therefore a stream that has lost an unread block evicts no
+//!   unread block for a run before it reads again.
+//! * **H. Disclosing.** A fetch that would only wait in the queue of a busy device begins when its stream has read, or has
+//!   disclosed nothing for as long as a fetch takes: the disk sorts the queue better when it has all requests. Until then the
+//!   device begins no fetch of less benefit, and the stream is searched again only if the reasons of this answer change. A
+//!   stream that never stops disclosing and never reads delays others for the time of [`DISCLOSING_MAX`] fetches. When such a
+//!   stream pauses for longer than a fetch takes, the excess reduces the time that it has used up.
 //!
 //! The rules ([`crate::rules`]) decide which positions are near enough, and what a candidate is worth.
 
@@ -50,8 +50,8 @@ const ALLOWANCE_FIRST: u64 = 1024;
 /// Unit: blocks. Reason: judgement.
 const ALLOWANCE_MIN: f64 = 32.0;
 
-/// A: the horizon, where it bounds the search, may be as long as twice the blocks of memory, and as long as this however
-/// small the memory is. The search notes missing blocks of all devices on its way.
+/// A: where the horizon bounds the search, it is cut to twice the blocks of memory, or to this if that is more. The search
+/// notes missing blocks of all devices on its way.
 /// Unit: accesses. Reason: judgement.
 const REACH_MIN: u64 = 1 << 16;
 
@@ -59,7 +59,7 @@ const REACH_MIN: u64 = 1 << 16;
 /// Unit: accesses. Reason: judgement.
 const SCAN_AHEAD: u64 = 16;
 
-/// H: a stream that has not read delays others while it discloses, for the time of so many fetches.
+/// H: a stream that discloses and does not read delays others for at most the time of this many fetches.
 /// Unit: fetches. Reason: judgement.
 const DISCLOSING_MAX: u64 = 64;
 
@@ -80,7 +80,7 @@ fn is_beyond(terms: &Terms, front: u64, position: u64) -> bool {
     position >= front.saturating_add(terms.horizon() as u64)
 }
 
-/// H: a stream without a hint for so long has stopped disclosing blocks of `device`.
+/// H: a stream without a hint for this time has stopped disclosing blocks of `device`.
 fn pause(costs: &Costs, device: DeviceIndex) -> Nanos {
     Nanos(costs.at(device).disk_ns as u64)
 }
@@ -110,16 +110,16 @@ pub(crate) struct Wanted {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Candidate {
     pub(crate) wanted: Wanted,
-    /// E: its use is beyond the horizon.
+    /// E: the block's use is beyond the horizon.
     pub(crate) is_early: bool,
     /// E: the device cannot keep up.
     pub(crate) is_late: bool,
-    /// E, G: the device cannot keep up, or not with the run that it begins.
+    /// E, G: the device cannot keep up on the whole, or not with the run that the block begins.
     pub(crate) is_needed: bool,
-    /// Its benefit while the device is busy.
+    /// The benefit of fetching the block while the device is busy.
     pub(crate) spare_benefit: f64,
-    /// G: it is beyond the horizon, and valued higher for the run that it begins. Never by Forestall, which values blocks in
-    /// memory by distance alone too.
+    /// G: the block is beyond the horizon, and valued higher because it begins a run. Forestall never does that, since it
+    /// values candidates and blocks in memory by distance alone.
     pub(crate) begins_run: bool,
     /// The reader's position from which on its use is within the horizon.
     pub(crate) near_from: u64,
@@ -191,8 +191,8 @@ impl Prefetcher {
             }
             Memory::Kernel { .. } => self.capacity_blocks,
         };
-        // If all blocks that can be evicted are unread, one more would evict another, which would then be missing. Blocks in
-        // flight cannot be evicted.
+        // If all blocks that can be evicted are unread, one more prefetched block would evict one of them, which would then be
+        // missing. Blocks in flight cannot be evicted.
         let cannot_go = (arbiter.blocks().len() - arbiter.queued()) as u64;
         arbiter.unread() < most.min(self.capacity_blocks.saturating_sub(cannot_go))
     }
@@ -249,7 +249,7 @@ impl Prefetcher {
                 None if !known.is_in_flight() => {
                     arbiter.claim(slot, Claim { stream: index, position });
                 }
-                // It is read sooner than its claim says.
+                // The stream reads the block sooner than its claim says.
                 Some(claim) if claim.stream == index && claim.position > position => {
                     arbiter.reclaim(slot, Claim { stream: index, position });
                 }
@@ -380,8 +380,8 @@ impl Prefetcher {
         last
     }
 
-    /// Wakes a parked stream if there is room for one more unread block. The streams asked before it want nothing more from
-    /// this device. Returns whether it did.
+    /// Wakes a parked stream if there is room for one more unread block. Call it when the streams that were asked want nothing
+    /// more from this device. Returns whether it woke one.
     pub(crate) fn goes_on_with_parked(&self, arbiter: &mut Arbiter) -> bool {
         let goes_on = arbiter.streams().has_parked() && self.has_room_for_unread(arbiter, false);
         if goes_on {
@@ -448,9 +448,9 @@ impl Prefetcher {
                 .is_some_and(|stream| self.may_claim(arbiter, stream, false));
             if !allowed {
                 note(arbiter, now, DecisionKind::Unearned, wanted, (wanted.benefit, 0.0));
-                candidates.set(stream, None); // Until it reads or loses a block.
+                candidates.set(stream, None); // The stream has no candidate until it reads or loses a block.
                 if arbiter.rules().prefetch == Prefetch::HintOrder {
-                    arbiter.streams_mut().park(index); // TIP-1 has one bound for all: until any stream does.
+                    arbiter.streams_mut().park(index); // TIP-1's bound is for all streams together.
                 }
                 continue;
             }
@@ -466,7 +466,7 @@ impl Prefetcher {
                 worth = candidate.spare_benefit;
                 let is_roomy = arbiter.is_roomy(worth);
                 if !is_roomy && candidate.is_needed {
-                    return None; // Until the device has fewer requests.
+                    return None; // No candidate until the device has fewer requests.
                 }
                 if !is_roomy {
                     // F: search again after the next few reads, or when it is near enough.
@@ -478,7 +478,7 @@ impl Prefetcher {
                     continue;
                 }
             }
-            // G: an evicted block would belong to a run as well, and be worth as much once it is missing.
+            // G: the evicted block would be part of a run as well, and be worth as much as this one as soon as it is missing.
             let spares_unread = candidate.begins_run && arbiter.stream(index).has_lost_unread;
             let need = Need { block: wanted.block, by: Some(index), worth, spares_unread };
             let cost = match arbiter.make_room(now, need) {

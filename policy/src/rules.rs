@@ -1,7 +1,7 @@
 //! The policies by name: a rule for prefetching and a rule for replacement.
 //!
-//! All policies of the literature compared here are pairs of rules over the same streams, buffers and devices. Two of them
-//! differ in their decisions and in nothing else.
+//! All policies of the literature compared here are pairs of rules over the same streams, buffers and devices. So any two of
+//! them differ in their decisions only.
 //!
 //! | name | prefetches | replaces | source |
 //! |---|---|---|---|
@@ -40,7 +40,7 @@ pub enum Replacement {
     Lru,
     /// The globally least valuable (TIP 1995, section 4.7).
     MinMax,
-    /// The one with the furthest disclosed next use. Blocks without one go before it, in LRU order.
+    /// The block with the furthest disclosed next use. Blocks without a disclosed use are evicted before it, in LRU order.
     FurthestNextUse,
     /// Of the program that owns the least recently used block, the block with the furthest next use: LRU with swapping and
     /// placeholders.
@@ -51,11 +51,11 @@ pub enum Replacement {
 /// not all of them terminate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Its published name.
+    /// The policy's published name.
     pub name: &'static str,
-    /// What it prefetches.
+    /// What the policy prefetches.
     pub(crate) prefetch: Prefetch,
-    /// What it replaces.
+    /// Which block the policy evicts.
     pub(crate) replacement: Replacement,
     /// Whether prefetch benefits and eviction costs include the time of a device that cannot keep up (beyond eq. 6 and 9).
     pub(crate) overload: bool,
@@ -63,12 +63,12 @@ pub struct Rules {
     pub(crate) own_costs: bool,
     /// Whether prefetches begin earlier than eq. 6 says, by a margin that lets them arrive in time.
     pub(crate) early: bool,
-    /// Whether a stream is assumed to keep its own pace, or else to read as fast as memory allows.
+    /// Whether a stream is assumed to keep its own pace. If not, it is assumed to read as fast as memory allows.
     pub(crate) own_pace: bool,
     /// Whether buffers without value are used for blocks needed beyond the horizon.
     pub(crate) spare_buffers: bool,
-    /// Whether missing blocks that lie together are fetched while they are still beyond the horizon, if the device takes longer for
-    /// each than the stream does, so that the last would come too late.
+    /// Whether missing blocks that lie together are fetched while they are still beyond the horizon. This happens if the device
+    /// takes longer for each than the stream does, so that the last of them would come too late.
     pub(crate) runs: bool,
     /// Whether a stream's wrong hints discount its values.
     pub(crate) accuracy: bool,
@@ -125,7 +125,7 @@ impl Rules {
         ..plain("foretell", Prefetch::Benefit, Replacement::MinMax)
     };
 
-    /// All of them, in the order of the table.
+    /// All policies, in the order of the table.
     pub const ALL: [Rules; 9] = [
         Rules::LRU,
         Rules::TIP1,
@@ -138,12 +138,12 @@ impl Rules {
         Rules::FORETELL,
     ];
 
-    /// Its rule for prefetching.
+    /// The policy's rule for prefetching.
     pub fn prefetch(&self) -> Prefetch {
         self.prefetch
     }
 
-    /// Its rule for replacement.
+    /// The policy's rule for replacement.
     pub fn replacement(&self) -> Replacement {
         self.replacement
     }

@@ -38,7 +38,8 @@ proptest! {
 proptest! {
     #![proptest_config(cases(60))]
 
-    /// The same with slow lookups, so that hints are placed after others that were disclosed later.
+    /// Every answer agrees with the driver's own record also if lookups are slow, so that hints are placed after others that
+    /// were disclosed later.
     #[test]
     fn however_slow_lookups_are_the_invariants_hold(
         config in configs(), events in events_of_slow_lookups(240), is_exact in any::<bool>()

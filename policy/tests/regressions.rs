@@ -236,7 +236,7 @@ fn a_block_claimed_for_later_is_kept_for_who_reads_it_sooner() {
     let model = CostModel { hit_ns: 1e3, driver_ns: 5e3, disk_ns: 1e4 };
     let costs = CostSource::Fixed(model);
     let (mut policy, late) = opened(Config { costs, ..config(Rules::FIXED_HORIZON, 3) });
-    read(&mut policy, READER, block(0)); // It is recent and not claimed.
+    read(&mut policy, READER, block(0)); // The block is recent and not claimed.
     // One stream claims the block first, to read it after two others. The next stream reads it at once.
     let ranges = [1, 2, 0].map(|index| Segment { offset_bytes: index * 10, length_bytes: 10 });
     policy.hint(NOW, late, Hint::segments(file(1000), DISK, &ranges));

@@ -265,3 +265,25 @@ fn a_terabyte_that_nobody_reads_is_seen_in_the_log() {
         assert!(decision.value_ns > decision.against_ns, "{decision:?}");
     }
 }
+
+/// How fast a new stream begins in a cache that another program has filled with blocks worth keeping.
+#[test]
+fn a_new_stream_is_prefetched_for_before_its_first_read() {
+    let mut driver = Clockless::new(Rules::FORETELL, 1000);
+    // The horizon is some sixty accesses.
+    let costs = CostSource::Fixed(CostModel { hit_ns: 243e3, driver_ns: 580e3, disk_ns: 15_000e3 });
+    driver.policy = Policy::new(Config { costs, ..*driver.policy.config() });
+    let mut random = 1u64;
+    for _ in 0..12_000 {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        let place = (random >> 11) as f64 / (1u64 << 53) as f64;
+        driver.read(OTHER, 1, (place.powi(3) * 3000.0) as u64);
+    }
+    let before = driver.fetched;
+    let stream = driver.policy.open_stream(NOW, HINTER, Some(READER));
+    let target = Target::File { file: FileId(2), size_bytes: 10_000 };
+    driver.policy.hint(NOW, stream, Hint::whole_file(target, DISK));
+    driver.prefetch();
+    let fetched = driver.fetched - before;
+    assert!(fetched >= 50, "{fetched} blocks");
+}

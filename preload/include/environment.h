@@ -25,7 +25,7 @@ const struct introduction *foretell_environment_take(char **initial, const char 
 
 /* From here on the library goes along with executed programs. */
 void foretell_environment_hand_on(void);
-/* From here on it does not. gone: the manager's address is not handed on either. */
+/* From here on the library does not go along. gone: the manager's address is not handed on either. */
 void foretell_environment_stop(bool gone);
 /* Takes the manager's address out of the environment, since no manager listens there. Called in the
  * constructor only. */

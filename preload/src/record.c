@@ -100,7 +100,7 @@ static __attribute__((noinline)) void record_open(struct foretell_ring_header *h
     foretell_emit(header, &record);
 }
 
-/* The same while records are wanted, or by a child that has to announce itself. */
+/* Takes in an open while records are wanted, or by a child that has to announce itself. */
 static __attribute__((noinline)) void opened_recorded(int fd, int flags, uint64_t end_ns,
                                                       uint64_t duration_ns)
 {

@@ -107,8 +107,8 @@ static uint64_t refilled(const struct watch *watch, const FILE *stream)
     return moved ? (uint64_t)(stream->_IO_read_end - stream->_IO_read_base) : 0;
 }
 
-/* The same for a wide stream. Its byte buffer may look the same before and after a refill. But if all of it
- * had been converted before, new wide characters come from new bytes. */
+/* As refilled, for a wide stream. Its byte buffer may look the same before and after a refill. But if all of
+ * the buffer had been converted before, new wide characters come from new bytes. */
 static uint64_t refilled_wide(const struct watch *watch, const FILE *stream)
 {
     struct wide_front now = wide_front(stream);

@@ -27,10 +27,10 @@ pub struct IoctlHint {
 /// Why an ioctl is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IoctlError {
-    /// It is not a request of foretell.
+    /// The ioctl is not a request of foretell.
     #[error("an unknown request")]
     Unknown,
-    /// Its bytes are inconsistent.
+    /// The request's bytes are inconsistent.
     #[error("a malformed request")]
     Malformed,
 }

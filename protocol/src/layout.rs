@@ -1,7 +1,7 @@
 //! The mirror of `include/foretell_protocol.h`, which says what each byte means.
 //!
-//! Decides nothing by itself. `tests/layout.rs` compiles a C program against the header and compares
-//! every size, offset and constant, so the two cannot drift apart.
+//! `tests/layout.rs` compiles a C program against the header and compares every size, offset and constant, so the two cannot
+//! drift apart.
 
 /// Raised with every change that an older peer would misread.
 pub const PROTOCOL_VERSION: u32 = 1;

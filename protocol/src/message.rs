@@ -36,7 +36,7 @@ pub enum Extent {
     Strided {
         /// The first.
         first: Segment,
-        /// From the beginning of one to that of the next.
+        /// Bytes from the beginning of one part to that of the next.
         stride_bytes: u64,
         /// How many; at least 1.
         count: u64,
@@ -66,11 +66,11 @@ pub struct Hello {
     pub ring: OwnedFd,
     /// The process as the program sees it. [`crate::Connection::peer_pid`] is the number that the kernel gives.
     pub pid: u32,
-    /// Its parent, as the program sees it.
+    /// The process's parent, as the program sees it.
     pub ppid: u32,
     /// The command name, at most 15 bytes.
     pub comm: String,
-    /// Its argv\[0\], cut to what fits.
+    /// The program's argv\[0\], cut to what fits.
     pub argv0: String,
 }
 

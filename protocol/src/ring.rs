@@ -41,7 +41,7 @@ pub enum RingError {
     /// The program could still shrink it, and the manager would get SIGBUS.
     #[error("ring memory is not sealed against shrinking")]
     NotSealed,
-    /// Its size is not the protocol's.
+    /// The ring's size is not the protocol's.
     #[error("ring of {0} bytes, expected {expected}", expected = layout::RING_BYTES)]
     Size(i64),
     /// The header does not belong to a ring of this version.
@@ -192,7 +192,7 @@ impl RingReader {
         })
     }
 
-    /// The same for a program that is known to be dead: unfinished records are skipped at once.
+    /// As [`drain`](Self::drain), for a program that is known to be dead: unfinished records are skipped at once.
     pub fn drain_to_end(&mut self, mut each: impl FnMut(Record)) -> usize {
         self.drain_while(true, |record| {
             each(record);
@@ -200,7 +200,8 @@ impl RingReader {
         })
     }
 
-    /// The same until `each` returns false; the other records stay. `ended` says whether the program is known to be dead.
+    /// As [`drain`](Self::drain), until `each` returns false; the other records stay. `ended` says whether the program is known
+    /// to be dead.
     pub fn drain_while(&mut self, ended: bool, each: impl FnMut(Record) -> bool) -> usize {
         self.take(each, if ended { Duration::ZERO } else { HOLE_PATIENCE })
     }

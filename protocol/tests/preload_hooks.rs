@@ -152,8 +152,8 @@ fn without_the_processors_clock_too() {
     EveryHook::new().assert_alike(&["fresh-clock", "inherited-clock"], &[false, true]);
 }
 
-/// A process that has only read since its fork, while no records are wanted, makes no system call and
-/// reads no clock on behalf of the library. Opens are timed, and end the process in any case.
+/// A process that has only read since its fork, while no records are wanted, makes no system call and reads no clock on behalf
+/// of the library. An open is timed, so it ends such a process in any case.
 #[test]
 fn in_strict_seccomp_behind_libcs_back() {
     let opens = |name: &str| {

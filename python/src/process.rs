@@ -1,7 +1,7 @@
 //! Values that belong to one process.
 //!
 //! A forked child has the memory of its parent, but not its threads. A wait for one of these threads never ends, and a lock
-//! that one of them held is never released. So the child must not touch such a value, not even to drop it.
+//! that one of them held is never released. So the child must not touch a value that has threads or locks, not even to drop it.
 
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;

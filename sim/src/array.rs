@@ -63,7 +63,7 @@ impl Striping {
         requests
     }
 
-    /// The same, added to `requests`, which must be empty.
+    /// As [`split`](Self::split), with the requests put into `requests`, which must be empty.
     pub fn split_into(
         &self,
         extents: impl IntoIterator<Item = Extent>,

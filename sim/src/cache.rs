@@ -49,8 +49,8 @@ const NOW: Nanos = Nanos::ZERO;
 const HINT_SEGMENTS_MAX: usize = 4096;
 /// Least number of reads between two calls of `progress`.
 const PROGRESS_READS: u64 = 4096;
-/// Reads of a run at most. `READS_MAX` holds for policies without hints, which take some tenths of a
-/// microsecond a read. The other limit holds for policies that weigh future reads or keep them in memory.
+/// Most reads of a run. `READS_MAX` holds for policies without hints, which take some tenths of a microsecond a read.
+/// `WEIGHED_READS_MAX` holds for policies that weigh future reads or keep them in memory.
 const READS_MAX: u64 = 1 << 28;
 const WEIGHED_READS_MAX: u64 = 1 << 26;
 

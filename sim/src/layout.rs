@@ -68,8 +68,8 @@ pub struct Place {
 /// Blocks of a placed file that lie in one piece: the number of addresses in an indirect block of FFS. FFS puts
 /// the next ones into another cylinder group.
 pub const SECTION_BLOCKS: u64 = 2048;
-/// Blocks between two such pieces: the indirect block, and what a group has at its beginning (two copies of its
-/// descriptors, and 8 blocks of inodes: one inode for each 32 KB of 16 MB, as in TIP 1995).
+/// Blocks between two pieces of [`SECTION_BLOCKS`]: the indirect block, and what a group has at its beginning (two copies of
+/// its descriptors, and 8 blocks of inodes: one inode for each 32 KB of 16 MB, as in TIP 1995).
 pub const GAP_BLOCKS: u64 = 12;
 
 /// Blocks of a file whose addresses are in its inode, in FFS.

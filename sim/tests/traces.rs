@@ -223,7 +223,7 @@ fn other_kinds_of_files_are_called_by_their_names() {
         for &format in Format::ALL.iter().filter(is_other) {
             let told = error(bytes, format);
             assert!(told.starts_with("t: ") && told.contains(expected), "{format}: {told}");
-            // The same if it is compressed.
+            // The error is the same if the file is compressed.
             assert_eq!(error(&gzip(bytes), format), told);
         }
     }

@@ -48,13 +48,13 @@ pub struct DiskReport {
     pub bytes: u64,
     /// Time spent on requests. For a device of several slots, the mean over its slots.
     pub busy_s: f64,
-    /// Of that: in the controller, or before the first byte of a flat device.
+    /// Part of `busy_s`: in the controller, or before the first byte of a flat device.
     pub overhead_s: f64,
-    /// Of that: moving the arm and switching heads.
+    /// Part of `busy_s`: moving the arm and switching heads.
     pub seek_s: f64,
-    /// Of that: waiting for the platter to turn.
+    /// Part of `busy_s`: waiting for the platter to turn.
     pub rotation_s: f64,
-    /// Of that: transferring data.
+    /// Part of `busy_s`: transferring data.
     pub transfer_s: f64,
     /// Requests for which the arm moved.
     pub seeks: u64,

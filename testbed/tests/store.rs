@@ -610,7 +610,7 @@ fn who_says_nothing_is_hung_up_on() {
     for half in ["", "GET /data/obj", "GET /data/object HTTP/1.1\r\nHost: x\r\n"] {
         assert_eq!(said(half), "", "{half:?}");
     }
-    // It is answered, though that takes longer. The connection is closed some time after that.
+    // A whole request is answered, though that takes longer. The connection is closed some time after that.
     let answer = said(whole);
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("0123456789"), "{answer}");
     let answer = said(&put);

@@ -6,8 +6,8 @@
 //! * **A. Blocks.** All that a policy holds after five reads for each block in memory, including hints and
 //!   their index, divided by the blocks in memory. It is measured again after all streams are closed, when only
 //!   the memory of blocks is left.
-//! * **B. Segments.** The difference that two million segments, or a million hints, make when they come after
-//!   as many as the policy indexes, or places, at a time. This includes the segments that a hint itself
+//! * **B. Segments.** What two million segments, or a million hints, take in addition. They are disclosed after as many
+//!   segments as the policy indexes at a time (or hints as it places at a time). This includes the segments that a hint itself
 //!   contains.
 
 use std::alloc::{GlobalAlloc, Layout};

@@ -5,8 +5,8 @@
 //! time:
 //!
 //! * **A. In one system call** where possible: `openat2` resolves below the folder, and stops at other file systems.
-//! * **B. Name by name** at such a mount, or where there is no `openat2`. Other file systems are entered, except mounts of
-//!   foretell (C).
+//! * **B. Name by name** at a mount of another file system, or where there is no `openat2`. Other file systems are entered,
+//!   except mounts of foretell (C).
 //! * **C. Mounts of foretell are not entered.** A daemon that looks into its own mount, directly or through another
 //!   daemon, waits for itself, and no signal ends that. The mount table shows which mounts these are, without asking
 //!   them.
@@ -75,7 +75,8 @@ impl Beneath {
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | inside;
         let place = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         match rustix::fs::openat2(&self.root, place, flags, Mode::empty(), how) {
-            // In turn: another file system or outside; a kernel or sandbox without the call; a folder was renamed meanwhile.
+            // In this order: another file system or a path that leads outside; a kernel or sandbox without the call; a folder
+            // that was renamed meanwhile.
             Err(Errno::XDEV | Errno::NOSYS | Errno::PERM | Errno::AGAIN) => {
                 self.walk(path, flags, links)
             }
@@ -230,7 +231,7 @@ mod tests {
         std::io::read_to_string(fs::File::from(opened)).expect("text")
     }
 
-    /// In one call and name by name are the same.
+    /// Opens the path in one call and name by name, and checks that the results are the same.
     fn both(beneath: &Beneath, path: &str, flags: OFlags, links: Links) -> Result<OwnedFd> {
         let walked = beneath.walk(Path::new(path), flags | OFlags::CLOEXEC, links);
         let opened = beneath.open(Path::new(path), flags, links);

@@ -48,7 +48,7 @@ impl Threads {
         Threads { shared: Arc::default(), most }
     }
 
-    /// Has one of them [serve](Blocking::serve) the request.
+    /// Has one of the threads [serve](Blocking::serve) the request.
     pub(super) fn start(&self, file: Arc<dyn Blocking>, request: Request) {
         let mut queue = self.shared.lock();
         if queue.is_closed {

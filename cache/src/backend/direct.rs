@@ -28,7 +28,7 @@ pub(super) struct Direct {
 }
 
 impl Direct {
-    /// `None` if the file has no direct I/O.
+    /// Direct I/O on this file; `None` if the file has none.
     pub(super) fn of(file: &File) -> Option<Self> {
         Self::with_units(file, units(file))
     }
@@ -113,8 +113,8 @@ struct Cachestat {
 /// The same number on every architecture.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Whether the page cache has all of this range, as far as the kernel tells. It does not tell of files that the caller
-/// neither owns nor may write: the answer is no.
+/// Whether the page cache has all of this range, as far as the kernel tells. For files that the caller neither owns nor may
+/// write, the kernel does not tell, and the answer is no.
 pub(super) fn is_cached(file: &File, offset_bytes: u64, length_bytes: u64) -> bool {
     let page = rustix::param::page_size() as u64;
     let pages = (offset_bytes + length_bytes).div_ceil(page) - offset_bytes / page;

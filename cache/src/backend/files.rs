@@ -9,9 +9,9 @@
 //! opens the file again, in a thread, since that may block. The file has changed if its name leads to another version
 //! by then.
 //!
-//! **Changing files** ([`open_changing`](super::local::LocalBackend::open_changing)) have no version. They are read
-//! through the page cache, and keep the descriptor that they came with. They are counted apart, so that a caller that
-//! can do without one can ask first ([`Readers::can_hold_more`]).
+//! **Changing files** ([`open_changing`](super::local::LocalBackend::open_changing)) have no version. They are read through the
+//! page cache, and keep the descriptor that they came with. They are counted apart. A caller that has another way can ask first
+//! whether there are descriptors for one more ([`Readers::can_hold_more`]).
 
 use std::collections::VecDeque;
 use std::fs::{File, Metadata};
@@ -199,7 +199,7 @@ pub(super) enum Way {
 
 /// One version of a file.
 pub(super) struct LocalFile {
-    /// Its path below the folder.
+    /// The file's path below the folder.
     place: PathBuf,
     identity: Identity,
     readers: Arc<Readers>,

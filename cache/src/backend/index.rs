@@ -26,9 +26,9 @@ const QUOTED_MAX: usize = 60;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct IndexError {
-    /// Its number, from 1.
+    /// The line's number, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// What is wrong with the line.
     pub what: String,
 }
 

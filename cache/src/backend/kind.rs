@@ -48,7 +48,7 @@ pub struct AddressOptions<'a> {
     /// How long the store may be silent before a request is given up and retried, unless the kind's default is shorter;
     /// `None` stands for the deadline.
     pub silence: Option<Duration>,
-    /// Settings by name. They come before those of the environment.
+    /// Settings by name. They override the environment.
     pub settings: &'a [(&'a str, &'a str)],
 }
 
@@ -69,7 +69,7 @@ impl fmt::Debug for Named {
 /// An address that could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
-    /// Its scheme is not one of those that are known, which the message names.
+    /// The address has an unknown scheme. The message names the known ones.
     #[error("{0}")]
     Scheme(String),
     /// The address or a setting is wrong, or settings are missing.
@@ -77,7 +77,7 @@ pub enum AddressError {
     Store {
         /// The address, without secrets.
         address: String,
-        /// What is wrong with it, or with the settings in the environment.
+        /// What is wrong with the address, or with the settings in the environment.
         message: String,
     },
     /// No threads could be started.

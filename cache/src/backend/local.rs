@@ -151,7 +151,7 @@ impl LocalBackend {
         Opened { version, size_bytes, object }
     }
 
-    /// Whether there are descriptors to spare for another changing file, for a caller that can do without it.
+    /// Whether there are descriptors to spare for another changing file. A caller that has another way should ask.
     pub fn can_hold_more(&self) -> bool {
         self.readers.can_hold_more()
     }

@@ -56,9 +56,9 @@ pub trait Listing: Send {
 /// Keys that no path can name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Their number. Keys with a common beginning up to a slash count once.
+    /// The number of these keys. Keys with a common beginning up to a slash count once.
     pub count: u64,
-    /// The first of them.
+    /// The first of these keys.
     pub example: Option<String>,
 }
 

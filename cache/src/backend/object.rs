@@ -1,8 +1,8 @@
 //! Object stores: S3, GCS, Azure and HTTP, through the `object_store` crate.
 //!
-//! **Versions.** A read is conditional on the ETag that `open` found (`If-Match`). If a server gives no ETag, the
-//! modification time (in whole seconds) and the size of its answer are compared instead. A weak ETag is compared
-//! together with them, since it may stay the same when bytes change (RFC 9110, section 8.8.1).
+//! **Versions.** A read is conditional on the ETag that `open` found (`If-Match`). If a server gives no ETag, the modification
+//! time (in whole seconds) and the size in the answer are compared instead. A weak ETag is compared together with time and
+//! size, since it may stay the same when bytes change (RFC 9110, section 8.8.1).
 //!
 //! **Retries.** A demand read is retried, with pauses that grow and are randomised, until a
 //! [deadline](ObjectOptions::deadline). A prefetch is not: a program that needs the block will demand it. The crate's
@@ -75,7 +75,7 @@ const THREADS: usize = 2;
 /// A bucket, or part of one.
 pub struct ObjectBackend {
     store: Arc<dyn ObjectStore>,
-    /// The same store, if it lists a page at a time.
+    /// The store once more, if it can list a page at a time.
     pages: Option<Arc<dyn PaginatedListStore>>,
     /// False for web servers and [`unlisted`](Self::unlisted) stores.
     can_list: bool,
@@ -188,7 +188,7 @@ impl ObjectBackend {
         &self.identity
     }
 
-    /// The same store, without listing requests: neither folders nor what is below a name are listed.
+    /// This store, from now on without listing requests: neither folders nor what is below a name are listed.
     #[must_use]
     pub fn unlisted(mut self) -> Self {
         self.can_list = false;

@@ -77,7 +77,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Number of prefetch requests that the store can work on at once.
     fn depth(&self) -> usize;
 
-    /// The same for [near](Object::is_near) blocks, which count as another device; `None` if the back end has no near blocks.
+    /// Number of prefetch requests for [near](Object::is_near) blocks, which count as another device, that it can work on at
+    /// once; `None` if the back end has no near blocks.
     fn near_depth(&self) -> Option<usize> {
         None
     }

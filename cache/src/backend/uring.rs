@@ -1,14 +1,14 @@
 //! Reads of local files by io_uring.
 //!
-//! One thread owns the ring: it submits the requests that [`Ring::start`] has queued, and reaps completions. It sleeps
-//! waiting for a completion. One of these is a read of the *bell*, an eventfd that is written to when a request is
-//! queued while the thread sleeps. Requests that follow from completions are submitted with the call that waits for the
-//! next completion. `docs/internals/cache.md` says why callers do not submit their requests themselves.
+//! One thread owns the ring: it submits the requests that [`Ring::start`] has queued, and reaps completions. It sleeps until a
+//! read completes. One of the reads is always of the *bell*, an eventfd; whoever queues a request while the thread sleeps
+//! writes to it. Requests that follow from completions are submitted by the same system call that waits for the next
+//! completion. `docs/internals/cache.md` says why callers do not submit their requests themselves.
 //!
 //! How a request is read:
 //!
-//! * **A.** All of it is in the page cache: from there.
-//! * **B.** Otherwise with direct I/O. Bytes at the end of a file that are less than a unit go through a buffer of their own.
+//! * **A.** If all of it is in the page cache: from there.
+//! * **B.** Otherwise with direct I/O. The end of a file, less than one unit of direct I/O, is read into a buffer of its own.
 //! * **C.** If direct I/O is not possible: through the page cache.
 //!
 //! A short read continues where it stopped, possibly as another case. A read that the ring cannot do goes to a thread.

@@ -3,11 +3,12 @@
 //! The policy is not told: to the policy a block that has changed stays in memory or in flight.
 //!
 //! * A block in a frame loses the frame and becomes *absent*. The next read fetches it into a new frame (a *refetch*); the
-//!   policy still has a buffer for it. If no frame is free at once, since readers copy out of evicted blocks, the block is
-//!   read past the cache. So no read waits for a frame that the policy has not evicted for.
-//! * A block in flight is *outdated* if its request has started: the bytes may be old. They go to reads that wait already,
-//!   which began before the change was over. They are not published. Later reads go past the cache. When the request ends,
-//!   the block is absent.
+//!   policy still has a buffer for it. If no frame is free at once, because readers still copy out of evicted blocks, the block
+//!   is read past the cache, directly into the program's memory. So no read waits for a frame for which the policy has not
+//!   evicted a block.
+//! * A block in flight is *outdated* if its request has started: the bytes may be old. These bytes go to the reads that wait
+//!   for them already, which began before the change was over. They are not published in a frame. Later reads go past the
+//!   cache. When the request ends, the block is absent.
 //! * A request that waits for frames has read nothing yet. It is cut to the new size, or fails if it reaches beyond.
 //!
 //! An evicted block is not absent any more. A refetch of it goes to reads that wait, and is not published.

@@ -1,5 +1,5 @@
 //! The engine with a simulated store. The store is slow, fails, answers late, and moves blocks into and out of the near tier.
-//! Readers keep frames pinned. Hints are right, wrong and cancelled. A run follows from its seed.
+//! Readers keep frames pinned. Hints are right, wrong and cancelled. The seed determines the whole sequence of events.
 //!
 //! Files change: each block has a count of writes, and a request may bring the bytes from when it began.
 //!

@@ -1,8 +1,8 @@
 //! A back end with a tier in front of it: divides each request into near and far shares.
 //!
-//! Near and far *shares* alternate. Each owns its part of the request's memory until it ends, and the last one ends the
-//! request. Blocks of a near share that turn out to be wrong (B) are fetched from the remote store before the share
-//! ends.
+//! A *share* is a run of near blocks or of far blocks of a request; near and far shares alternate. Each share owns its part of
+//! the request's memory until it ends, and the last one ends the request. Blocks of a near share that turn out to be wrong (B)
+//! are fetched from the remote store before the share ends.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -5,11 +5,11 @@
 //! is zero. The difference: the hand makes *one* step for each block that is offered. If the block there has uses left,
 //! the new block is declined. A new block begins with [`USES_FIRST`].
 //!
-//! **Why.** The tier's main load is a loop over data that does not fit: a data set, read once each epoch, shuffled or
-//! not. LRU, FIFO and ordinary CLOCK evict nearly everything before it is read again. Of data twice the tier's size
-//! they have hit ratios of 15 to 19 %; this has 50 %, the highest possible. Of data four times its size they have 3 %,
-//! this 12 %. BIP (Qureshi et al., ISCA 2007) also keeps a part of a loop: it admits one block in 32 at random. This
-//! algorithm notices by itself when its blocks are not used any more, and has replaced them after four to eight rounds.
+//! **Why.** The tier's main load is a loop over data that does not fit: a data set, read once each epoch, shuffled or not. LRU,
+//! FIFO and ordinary CLOCK evict nearly every block before it is read again. On data twice the tier's size their hit ratios are
+//! 15 to 19 %; that of this algorithm is 50 %, the highest possible. On data four times the tier's size they have 3 %, and this
+//! one 12 %. BIP (Qureshi et al., ISCA 2007) also keeps a part of a loop: it admits one block in 32 at random. This algorithm
+//! notices by itself when its blocks are not used any more, and has replaced them after four to eight rounds.
 //!
 //! Cost: a byte a slot, and O(1) for each block, except that the hand skips slots that are being written.
 
@@ -27,11 +27,11 @@ const NOT_THERE: u8 = u8::MAX;
 /// A slot for a new block, and what it had before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Nothing yet: it needs more room on the disk.
+    /// The slot had no block yet and needs more room on the disk.
     New(Slot),
-    /// An earlier block: it has room on the disk.
+    /// The slot had an earlier block, so it has room on the disk.
     Free(Slot),
-    /// A block, which is evicted.
+    /// The slot has a block, which is evicted.
     Victim(Slot),
 }
 
@@ -116,7 +116,8 @@ impl Clock {
         }
     }
 
-    /// Ends the slots found on disk. Free slots are given out in ascending order, so that neighbours are written together.
+    /// Call it when all slots found on disk have been reported. Free slots are given out in ascending order, so that neighbours
+    /// are written together.
     pub(crate) fn are_found(&mut self) {
         self.free.reverse();
     }

@@ -228,7 +228,7 @@ mod tests {
         let mut found = Buffer::new(8 * UNIT);
         let (head, rest) = found.bytes_mut().split_at_mut(UNIT);
         let mut pieces = [IoSliceMut::new(head), IoSliceMut::new(rest)];
-        // Less is there than is asked for.
+        // The file has fewer bytes than are asked for.
         let length = files.read_data(&mut pieces, 4 * UNIT as u64).unwrap();
         assert_eq!(length, 4 * UNIT);
         assert!(found.bytes()[..length] == buffer.bytes()[UNIT..]);
@@ -242,7 +242,7 @@ mod tests {
     fn where_there_is_no_direct_i_o_the_page_cache_is_used() {
         let folder = tempfile::tempdir().unwrap();
         let files = files(folder.path());
-        // Not as it must lie: the system refuses it, or does not mind.
+        // Memory that is not aligned as direct I/O requires: the system refuses the request, or does it all the same.
         let bytes: Vec<u8> = (0..2 * UNIT + 1).map(|at| (at / 3) as u8).collect();
         files.write_data(&[&bytes[1..]], 0).unwrap();
         let mut found = vec![0; 2 * UNIT + 1];

@@ -103,8 +103,8 @@ impl Index {
         self.clock.is_used(slot);
     }
 
-    /// Gives a slot to a block that is neither there nor coming; `None` if it is declined. The block is coming then,
-    /// and the slot's old block is forgotten.
+    /// Gives a slot to a block that the tier neither has nor is writing (*coming*); `None` if the block is declined. From then
+    /// on the block is coming, and the slot's old block is forgotten.
     pub(crate) fn admit(&mut self, key: Key, may_grow: bool) -> Option<Place> {
         debug_assert!(!self.has(key));
         let place = self.clock.place(may_grow)?;

@@ -30,7 +30,7 @@ impl Pieces {
         self.0
     }
 
-    /// `length` bytes of them, from byte `from` on.
+    /// `length` bytes of these pieces, from byte `from` on.
     pub(crate) fn slice(&self, from: usize, length: usize) -> Vec<Part> {
         let (mut skip, mut left) = (from, length);
         let mut parts = Vec::new();

@@ -1,8 +1,8 @@
 //! The second tier: blocks of remote stores, kept on a part of a local disk.
 //!
-//! It is a back end around another one ([`Tier::over`]). A block that comes from the remote store is written to the disk in the
-//! background, and read from there when it is wanted again. To the policy, near blocks are a device with a queue and a
-//! fetch time of its own (`Object::is_near`).
+//! A store with a tier is a back end around another one ([`Tier::over`]). A block that comes from the remote store is written
+//! to the disk in the background, and read from there when it is wanted again. To the policy, near blocks are a device with a
+//! queue and a fetch time of its own (`Object::is_near`).
 //!
 //! * **A. Near.** All bytes of a block are read from its slot and pass the check: they are served.
 //! * **B. Not right.** The bytes cannot be read or fail the check: the block is forgotten here and fetched from the

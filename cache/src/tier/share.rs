@@ -81,7 +81,7 @@ impl Share {
         self.object.key
     }
 
-    /// C. Fetches all of it from the remote store.
+    /// C. Fetches the whole share from the remote store.
     pub(super) fn fetch(self) {
         let Share { joint, object, start, length, pieces } = self;
         let shared = &object.shared;

@@ -27,7 +27,7 @@ pub enum TierTrouble {
     /// Blocks failed their check.
     #[error("corrupted blocks on the disk, {so_far} so far; they are fetched from the store again")]
     Corrupt {
-        /// Their number since the tier was opened.
+        /// Corrupted blocks found since the tier was opened.
         so_far: u64,
     },
 }

@@ -1,7 +1,7 @@
 //! C. Writes blocks of the remote store to the disk, in the background.
 //!
-//! Blocks are copied before their request ends, since its memory is not theirs afterwards. One thread writes them.
-//! While the tier fills up, blocks that were fetched together get adjacent slots and are written in one call.
+//! Blocks are copied before their request ends, since the request's memory is used for something else afterwards. One thread
+//! writes them. While the tier fills up, blocks that were fetched together get adjacent slots and are written in one call.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -197,7 +197,7 @@ impl Shared {
                 // D.
                 let is_full = is_full(&error);
                 if is_full && run.len() > 1 {
-                    // There may be room for a part of it.
+                    // There may be room for a part of the run.
                     drop(state);
                     let (one, other) = run.split_at(run.len() / 2);
                     let is_any = self.write_run(one);

@@ -21,7 +21,7 @@ pub(crate) fn under_foretell(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// The same with figures at the end, so that the program is a child.
+/// `foretell run` of a program with figures at the end, so that the program is a child.
 pub(crate) fn beside_foretell(program: impl AsRef<OsStr>) -> Command {
     let mut command = foretell();
     command.args(["run", "--quiet", "--json", "/dev/null", "--"]).arg(program);

@@ -24,7 +24,7 @@ pub(crate) struct OpenFile {
     size_bytes: u64,
     owner_uid: u32,
     system: Arc<FileSystem>,
-    /// How long its lookup and open took.
+    /// How long the lookup and open of the file took.
     opened_in: Duration,
     /// Made at its first use, on a device thread.
     observer: OnceLock<Observer>,
@@ -57,11 +57,11 @@ pub(crate) enum Advised {
     AlreadyCached,
     /// The kernel is fetching it; [`Handle::state`] tells when it has arrived.
     Started,
-    /// It is in memory now.
+    /// The data is in memory now.
     Fetched,
     /// The file ends before `range` does; what exists of it, `length_bytes`, is in memory now.
     Short { length_bytes: u64 },
-    /// It cannot be fetched.
+    /// The data cannot be fetched.
     Failed(io::Error),
 }
 

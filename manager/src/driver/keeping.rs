@@ -1,8 +1,8 @@
 //! Whether a file system keeps a file's pages in memory when the file is opened once more.
 //!
-//! Most do. A FUSE file system decides it at each open, and many have the kernel drop all pages then: those that libfuse makes
-//! from a program's callbacks, unless they were mounted with `kernel_cache` or `auto_cache`. On these, prefetched pages are
-//! lost when the program opens the file, and the manager's own open loses pages that the program has read.
+//! Most file systems do. A FUSE file system decides it at each open, and many have the kernel drop all pages then: those that
+//! libfuse makes from a program's callbacks, unless they were mounted with `kernel_cache` or `auto_cache`. On these, prefetched
+//! pages are lost when the program opens the file, and the manager's own open loses pages that the program has read.
 //!
 //! So each mounted FUSE file system is tried once, with its first file: a page is read, the file is opened again, and the page
 //! is looked for. If the page is gone, no further file of that file system is opened.
@@ -44,13 +44,13 @@ impl FileSystems {
 }
 
 impl FileSystem {
-    /// Whether it is known to forget.
+    /// Whether the file system is known to drop a file's pages when the file is opened again.
     pub(crate) fn forgets(&self) -> bool {
         self.keeps.get() == Some(&false)
     }
 
-    /// Whether it keeps pages. If that is not known, `probe` finds it out; `probe` may wait for the device, and returns `None`
-    /// if its file cannot tell.
+    /// Whether the file system keeps pages. If that is not known, `probe` finds it out with one file. `probe` may wait for the
+    /// device, and returns `None` if that file cannot tell.
     pub(crate) fn keeps(&self, probe: impl FnOnce() -> Option<bool>) -> bool {
         if let Some(&keeps) = self.keeps.get() {
             return keeps;

@@ -48,8 +48,8 @@ const POLL_MAX: Duration = Duration::from_millis(5);
 /// Interval for each fetch in flight. Polling one costs about 0.3 µs, and polling may take a twentieth of a processor.
 const POLL_PER_FETCH: Duration = Duration::from_micros(6);
 
-/// How long a file stays open without a fetch in flight, as a multiple of the time that opening it took, within bounds: it may
-/// have to be opened again.
+/// How long a file stays open without a fetch in flight, as a multiple of the time that opening it took, within bounds. Opening
+/// it again may cost that time again.
 const LINGER_OPENINGS: u32 = 20;
 const LINGER_MIN: Duration = Duration::from_millis(5);
 const LINGER_MAX: Duration = Duration::from_millis(100);
@@ -279,7 +279,7 @@ impl PageCache {
             let Some(held) = self.files.get_mut(&file) else { continue };
             match held.closes_at() {
                 None => held.in_idle = false,
-                // It has been fetched from since.
+                // A fetch of the file has begun since.
                 Some(_) if held.idle_since != since => self.idle.push_back((held.idle_since, file)),
                 Some(at) if at > now => {
                     self.idle.push_front((since, file));
@@ -358,7 +358,7 @@ impl PageCache {
         match &held.handle {
             Some(handle) if handle.is_open() => handle.release(range),
             _ => {
-                // It must be opened again, which may wait, and is closed after the release.
+                // The file must be opened again, which may wait, and is closed after the release.
                 let (path, systems) = (held.path.clone(), Arc::clone(&self.systems));
                 let file = Arc::new(Handle::closed(path, file, systems));
                 if let Some(pool) = self.pools.get(&held.device) {

@@ -39,38 +39,38 @@ pub const KIND: Kind = Kind::FromFile(FromFile {
 /// A line that is no hint.
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
-    /// It cannot be read.
+    /// The line cannot be read.
     #[error("line {line}: {error}")]
     Read {
-        /// Its number, from 1.
+        /// The line's number, from 1.
         line: usize,
         /// Why.
         error: io::Error,
     },
-    /// It contains a zero byte.
+    /// The line contains a zero byte.
     #[error("line {line}: contains a zero byte; give one path a line (find without -print0)")]
     Zero {
-        /// Its number, from 1.
+        /// The line's number, from 1.
         line: usize,
     },
-    /// It is too long.
+    /// The line is too long.
     #[error(
         "line {line}: longer than {LINE_BYTES_MAX} bytes; give one path a line, and many segments of a file in several lines"
     )]
     Long {
-        /// Its number, from 1.
+        /// The line's number, from 1.
         line: usize,
     },
-    /// It is a relative path, and the working folder was removed.
+    /// The line is a relative path, and the working folder was removed.
     #[error("line {line}: the working folder was removed: give absolute paths")]
     NoFolder {
-        /// Its number, from 1.
+        /// The line's number, from 1.
         line: usize,
     },
-    /// It begins with `{` and is not a valid object.
+    /// The line begins with `{` and is not a valid object.
     #[error("line {line}{}", in_line(error))]
     Json {
-        /// Its number, from 1.
+        /// The line's number, from 1.
         line: usize,
         /// Why.
         error: serde_json::Error,

@@ -73,24 +73,24 @@ pub struct Setting {
 pub struct Disclosure {
     /// Absolute path.
     pub path: PathBuf,
-    /// Which part.
+    /// Which part of the file will be read.
     pub extent: Extent,
-    /// How many times over, at least 1.
+    /// How many times that part will be read, at least 1.
     pub repeats: u32,
     /// Whether the parts are read in the order given.
     pub order: Order,
-    /// How sure the source is.
+    /// How sure the source is that the path is a file.
     pub certainty: Certainty,
 }
 
 /// What a [`Disclosure`] claims about its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Certainty {
-    /// It names a file; if it does not, the hint is refused.
+    /// The path names a file. If it does not, the hint is refused.
     File,
-    /// It may be no path at all (a word of a command line). Then it is dropped silently.
+    /// The path may be none at all (a word of a command line). Then the hint is dropped silently.
     MaybeFile,
-    /// As `MaybeFile`. If it names a folder, all files below it will be read.
+    /// As `MaybeFile`. If the path names a folder, all files below it will be read.
     MaybeTree,
 }
 

@@ -31,7 +31,7 @@ use super::pages::KernelPages;
 /// How old a change must be before a later one must show in the file's times. They advance with the kernel's ticks, of
 /// 10 ms at most.
 const SETTLES_AFTER: Duration = Duration::from_millis(50);
-/// The same for file systems whose times are whole seconds, or even seconds only.
+/// How old a change must be on file systems whose times are whole seconds, or even seconds only.
 const COARSE_SETTLES_AFTER: Duration = Duration::from_millis(2050);
 
 /// The folder's attributes of a file that change whenever its bytes do.

@@ -90,7 +90,7 @@ impl Node {
 
 struct Held {
     node: Arc<Node>,
-    /// How many times the kernel was told of it, less how many times it forgot it.
+    /// How many times the kernel was told of the node, less how many times it forgot it.
     lookups: u64,
 }
 
@@ -256,8 +256,8 @@ impl Nodes {
         lock(&self.table).numbers.get(&key).copied().unwrap_or_else(|| self.number(key))
     }
 
-    /// The kernel takes back `lookups` of the times that it was told of a node. With none left, the node is returned;
-    /// dropping it may close its descriptor.
+    /// The kernel drops `lookups` of its references to a node: it has one for each time that it was told of the node. If none
+    /// is left, the node is returned; dropping the node may close its descriptor.
     pub(crate) fn forget(&self, number: u64, lookups: u64) -> Option<Arc<Node>> {
         let mut table = lock(&self.table);
         let held = table.nodes.get_mut(&number)?;

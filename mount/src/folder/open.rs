@@ -56,8 +56,8 @@ impl OpenContent {
 }
 
 impl Drop for OpenContent {
-    /// The rest is dropped by a thread of the pool, as it may wait for a writer of the file or for the folder. This
-    /// thread may be one that takes in the kernel's requests, or one that has the file's content locked.
+    /// A thread of the pool drops what may have to wait for a writer of the file or for the folder. The current thread must not
+    /// wait: it may be one that takes in the kernel's requests, or one that has the file's content locked.
     fn drop(&mut self) {
         if self.dropped.is_some() && !self.is_answered.load(Ordering::SeqCst) {
             self.node.pages.not_dropped(); // Otherwise the kernel would have sent a release.

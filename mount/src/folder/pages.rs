@@ -11,12 +11,12 @@
 //!
 //! So before it answers a write, the mount has the kernel drop every page of the write that was read
 //!
-//! * while a program had the file open for writing;
+//! * while a program had the file open for writing,
 //! * and since an open whose answer drops pages, if that answer was not known to have arrived when the last write was
 //!   answered. (Writes to a file's pages follow one another, so this write was copied after the last one was answered.)
 //!
-//! It leaves out pages that are gone: those read before an open whose answer has arrived meanwhile, and those behind
-//! the place where the file was cut off since.
+//! Pages that are gone already need not be dropped: those read before an open whose answer has arrived meanwhile, and those
+//! behind the place where the file was cut off since.
 //!
 //! The kernel also drops all pages when it is told a size that it does not expect, as others have changed the file.
 //! From then on, the file is watched until no program has it open for writing.
@@ -82,17 +82,17 @@ impl Ranges {
 struct State {
     /// Opens so far whose answers drop pages.
     told: u64,
-    /// Drops that may still happen: answers to such opens that are not known to have arrived, and drops for a write.
+    /// Drops that may still happen: those of answers to such opens that are not known to have arrived, and those for a write.
     on_their_way: u64,
-    /// The latest of these opens whose answer has arrived.
+    /// The latest open whose answer drops pages and has arrived.
     arrived: u64,
-    /// Pages read since the last of these opens, and not dropped for a write since.
+    /// Pages read since the last open whose answer drops pages, and not dropped for a write since.
     read: Ranges,
-    /// Pages read before that open. They are gone when its answer has arrived.
+    /// Pages read before that open. They are gone when the answer to it has arrived.
     read_before: Ranges,
     /// Handles open for writing.
     writers: usize,
-    /// Whether the file is watched until the last of these handles is closed.
+    /// Whether the file is watched until the last handle open for writing is closed.
     stays_watched: bool,
 }
 
@@ -158,7 +158,7 @@ impl KernelPages {
         state.on_their_way += 1;
     }
 
-    /// They have been dropped.
+    /// The pages that were to be dropped are gone.
     pub(crate) fn has_dropped(&self) {
         self.state().on_their_way -= 1;
     }

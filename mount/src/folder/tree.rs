@@ -277,7 +277,8 @@ impl Tree {
         Ok(opened)
     }
 
-    /// Opens a file. If a program has a lease on it, waits until it is given up; but not on all threads of the pool.
+    /// Opens a file. If a program has a lease on the file, waits until the lease is given up. If too many threads of the pool
+    /// wait for leases already, fails with EAGAIN.
     fn open_patiently(&self, descriptor: &OwnedFd, access: OFlags) -> Result<OwnedFd> {
         match reopen(descriptor, access | OFlags::NONBLOCK) {
             Ok(opened) => {
@@ -539,7 +540,7 @@ impl Tree {
         match thread.spawn(drop_them.clone()) {
             Ok(_) => {
                 drop(drop_them);
-                wait.recv_timeout(DROP_PATIENCE).ok(); // Or they are dropped a little later.
+                wait.recv_timeout(DROP_PATIENCE).ok(); // If this times out, the pages are dropped a little later.
                 answer();
             }
             Err(_) => {

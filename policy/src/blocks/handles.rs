@@ -9,8 +9,8 @@
 //!   to its line are reduced, and no other entry has to move. A count at its maximum stays there until the table is empty or
 //!   grows. Searches then take longer but stay correct.
 //!
-//! Memory: 8 bytes per place, and at most 5/2 places per handle of the maximum; fewer while it holds less. Growth copies the
-//! table and looks at nothing else.
+//! Memory: 8 bytes per place. There are at most 5/2 places for each handle of the largest number that the table may hold, and
+//! fewer while it holds fewer. To grow, the table is copied, and the objects of its handles are not looked at.
 
 use std::hint::select_unpredictable;
 
@@ -155,9 +155,9 @@ impl Handles {
         self.lines[line].handle(place)
     }
 
-    /// Usually the handle with this hash, or `none` if there is none. It returns the first handle with the same tag and
-    /// compares nothing else. Unless entries have passed its home it does so without branches, since callers ask for many
-    /// blocks and a processor cannot predict which are present.
+    /// The handle that probably has this hash: the first one with the same tag; `none` if there is none. Nothing else is
+    /// compared. If no entry has passed the home line of the hash, the search takes no branch: callers ask for many blocks, and
+    /// a processor cannot predict which of them are present.
     #[inline]
     pub(crate) fn guess(&self, hash: u64, none: u32) -> u32 {
         let tag = tag_of(hash);
@@ -223,7 +223,7 @@ impl Handles {
     fn place_of(&self, tag: u32, mut same: impl FnMut(u32) -> bool) -> Option<Place> {
         let home = self.walks.home(tag);
         let line = self.lines.get(home)?;
-        // Most handles lie here. For most that are not in the table, this line shows it.
+        // Most handles lie in their home line. For most handles that are not in the table, the home line alone shows it.
         match line.find(tag, &mut same) {
             Some(place) => Some((home, place)),
             None if line.has_overflow() => self.place_beyond(home, tag, same),

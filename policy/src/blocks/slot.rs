@@ -54,7 +54,7 @@ pub(crate) const STREAMS_MAX: u32 = NO_STREAM;
 /// State: the block's data has not arrived. Each state is one bit.
 /// Unit: bits. Reason: layout.
 const IN_FLIGHT: u32 = 1 << STREAM_BITS;
-/// State: it was prefetched and has not been read.
+/// State: the block was prefetched and has not been read.
 /// Unit: bits. Reason: layout.
 const UNREAD: u32 = 2 << STREAM_BITS;
 /// State: it was read while in flight, by a reader that did not have to wait.
@@ -66,10 +66,10 @@ const JOINS_RECENT: u32 = 8 << STREAM_BITS;
 /// State: the slot holds no block.
 /// Unit: bits. Reason: layout.
 const FREE: u32 = 16 << STREAM_BITS;
-/// State: it lies in [`Queue::Recent`].
+/// State: the block lies in [`Queue::Recent`].
 /// Unit: bits. Reason: layout.
 const RECENT: u32 = 32 << STREAM_BITS;
-/// State: it lies in [`Queue::Consumed`].
+/// State: the block lies in [`Queue::Consumed`].
 /// Unit: bits. Reason: layout.
 const CONSUMED: u32 = 64 << STREAM_BITS;
 
@@ -142,7 +142,7 @@ impl Slot {
         self.whose & state != 0
     }
 
-    /// Whether it has arrived and was read.
+    /// Whether the block has arrived and was read.
     pub(crate) fn is_settled(&self) -> bool {
         !self.is(IN_FLIGHT | UNREAD)
     }

@@ -1,7 +1,7 @@
 //! The blocks in memory or in flight: one [slot](Slot) each, found by block.
 //!
-//! Slots lie in a slab. Queues, sets and fetches hold their 32-bit handles. A slot takes 32 bytes. The table of handles takes
-//! 20 to 40 more, 20 when memory is full.
+//! Slots lie in a slab. Queues, sets and fetches refer to a slot by its 32-bit handle. A slot takes 32 bytes. The table of
+//! handles takes 20 to 40 bytes more for each slot, and 20 when memory is full.
 
 use super::handles::Handles;
 use super::ids::{SlotId, Stamp, StreamIndex};
@@ -18,7 +18,7 @@ pub(crate) struct BlockTable {
     free: u64,
     handles: Handles,
     most: usize,
-    /// The blocks loaded last, and the index of the one expected next.
+    /// The blocks that were loaded last, in order, and the index of the one that is expected to be searched for next.
     loaded: Vec<Loaded>,
     expected: usize,
     /// A block that was searched for and not found, if none was inserted since.
@@ -93,8 +93,8 @@ impl BlockTable {
         known.is_some_and(|known| !known.is_free() && known.claim() == Some(claim))
     }
 
-    /// Whether a block has a slot, by its hash alone, so that no slot has to be loaded. For a block without a slot it is wrong
-    /// with a probability of the number of slots in 2³².
+    /// Whether a block has a slot, judged by its hash alone, so that no slot has to be loaded. With n slots, the answer for a
+    /// block without a slot is wrong with a probability of n/2³².
     #[inline]
     pub(crate) fn seems_to_have(&self, block: Block) -> bool {
         self.handles.find(hash_block(block), |_| true).is_some()
@@ -139,13 +139,13 @@ impl BlockTable {
         self.loaded.iter().map(|loaded| loaded.hash)
     }
 
-    /// The queues and places of the loaded blocks' slots. An absent block may give those of another slot.
+    /// The queue of each loaded block, and its place there. For a block without a slot it may give those of another block.
     pub(crate) fn loaded_places(&self) -> impl Iterator<Item = (Queue, Stamp)> {
         self.loaded.iter().filter_map(|loaded| self.slots.get(loaded.slot.0 as usize)?.queue())
     }
 
-    /// The stream that claims the loaded block `ahead` places after the next expected one. If the block had no slot, it may be
-    /// the stream that claims the last slot.
+    /// The stream that claims a loaded block: the one `ahead` places after the block that is expected next. For a block without
+    /// a slot it may return the stream that claims the last slot.
     #[inline]
     pub(crate) fn stream_of_loaded(&self, ahead: usize) -> Option<StreamIndex> {
         let loaded = self.loaded.get(self.expected + ahead)?;
@@ -171,17 +171,17 @@ impl BlockTable {
         self.load_home(hash_block(next));
     }
 
-    /// As [`find`](BlockTable::find), for blocks in the order in which they were loaded. It also finds others.
+    /// As [`find`](BlockTable::find), and faster for blocks that are searched for in the order in which they were loaded.
     #[inline(always)] // Part of every read, in two places.
     pub(crate) fn find_loaded(&mut self, block: Block) -> Option<SlotId> {
         while let Some(&Loaded { block: loaded, hash, slot }) = self.loaded.get(self.expected) {
             self.expected += 1;
             if loaded != block {
-                continue; // It was skipped, or `block` was not loaded.
+                continue; // The expected block was skipped, or `block` was not loaded.
             }
             return match self.slots.get(slot.0 as usize) {
                 Some(known) if known.block() == block && !known.is_free() => Some(slot),
-                // It had no slot, or has another one. It may have got one since.
+                // The block had no slot when it was loaded, or has another one now. It may have got one since.
                 _ => self.find_or_note(block, hash),
             };
         }

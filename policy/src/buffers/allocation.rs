@@ -1,9 +1,10 @@
 //! LRU-SP: which program gives up a buffer (Cao, Felten and Li, OSDI 1994).
 //!
-//! All blocks stand in one list, by the time of their last fetch or read. The owner of the least recent block gives up a
-//! buffer and chooses which one. If it chooses another block, the two *swap* places, so that the owner does not pay again at
-//! once for the block it kept. A *placeholder* remembers which block was given up for which. If the program then misses the
-//! block that it gave up, its choice was bad: it gives up the block that it kept, whatever stands at the end of the list.
+//! All blocks stand in one list, by the time of their last fetch or read. The owner of the least recent block gives up a buffer
+//! and chooses which one. If it chooses another block than the least recent one, these two blocks *swap* places, so that the
+//! owner does not pay again at once for the block it kept. A *placeholder* remembers which block was given up for which. If the
+//! program then misses the block that it gave up, its choice was bad: it gives up the block that it kept, whatever stands at
+//! the end of the list.
 //!
 //! A block's owner is the hinter of the stream for which it was last fetched or read. A block read without hints has no owner,
 //! and no program chooses for it.

@@ -6,12 +6,12 @@
 //! * **A. Pick.** When a buffer is needed, the lowest-ranked estimator picks its least valuable block and declares the next
 //!   one. If that block is worth more than the use of the buffer, nothing happens.
 //! * **B. Track it or lose it.** The arbiter offers the picked block to the other estimators that might know it: the stream
-//!   that claims it, the estimators of the list, and the streams that name its file. An estimator that values it above its
-//!   picker keeps it, and the search goes on.
-//! * **C. Leave.** If none keeps it, the block leaves memory, and the streams that name it note that it is missing.
+//!   that claims it, the estimators of the list, and the streams that name its file. An estimator that values it more than the
+//!   picker does keeps it, and the arbiter picks another block.
+//! * **C. Leave.** If no estimator keeps the block, it leaves memory, and the streams that name it note that it is missing.
 //!
-//! The arbiter asks a stream for its value again only when that may have become less (the value is *stale*) and a buffer is
-//! needed. A value that has become more is noticed only when the stream is about to be picked as the least.
+//! The arbiter asks a stream for its value again only if a buffer is needed and the value may have fallen since (it is
+//! *stale*). A value that has risen is noticed only when the stream is about to be picked as the least.
 //!
 //! Invariants: blocks in memory and in flight never exceed the capacity; at least one estimator tracks every block in memory;
 //! the stream of a claim knows the block.
@@ -68,18 +68,21 @@ const OFFERS_MAX: usize = 16;
 /// Unit: streams. Reason: bound.
 const TOLD_MAX: usize = 256;
 
-/// Least half-life of a share: a past access counts half after so many accesses. A larger cache has one access for each block.
+/// Least half-life of a share: a past access counts half after so many accesses. In a cache of more blocks than this, the
+/// half-life is one access for each block.
 /// Unit: accesses. Reason: judgement.
 const HALF_LIFE_MIN: f64 = 1024.0;
 
 /// Share of all accesses assumed for a new stream, until its own is measured. It is less if the hinter left blocks unread.
+/// Without it, a stream that begins in a cache full of valuable blocks has 2 blocks fetched before its first read, and with it
+/// 63 (`tests/replacement.rs`).
 /// Unit: ratio. Reason: judgement.
 const SHARE_FIRST: f64 = 0.2;
 
 /// An estimator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Member {
-    /// One of the list.
+    /// An estimator of the list.
     Listed(Listed),
     /// A stream of hints.
     Stream(StreamIndex),
@@ -101,7 +104,7 @@ impl Member {
     }
 }
 
-/// The streams that name a file, if the search for them has been made: it costs a cache miss.
+/// The streams that name a file. They are unknown until they are searched for, which costs a cache miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Named {
     Unknown,
@@ -439,8 +442,9 @@ impl Arbiter {
     /// Whether a quarter of all buffers are free, or hold blocks of the consumed queue that are worth less than `worth`,
     /// normalised.
     ///
-    /// Below this reserve, taking a free buffer would force another stream to evict a more valuable block. Blocks that were
-    /// read without hints do not count: only a long time without another read shows that they are worth nothing.
+    /// This quarter is a reserve: with fewer buffers left, a fetch would force another stream to evict a more valuable block.
+    /// Blocks that were read without hints are not counted: only a long time without another read shows that they are worth
+    /// nothing.
     pub(crate) fn is_roomy(&mut self, worth: f64) -> bool {
         let free = self.capacity_blocks.saturating_sub(self.blocks.len());
         let quarter = self.capacity_blocks / 4;
@@ -449,8 +453,8 @@ impl Arbiter {
         free >= quarter || free + estimators.queues.idle_consumed(&scene, own) >= quarter
     }
 
-    /// Evicts blocks until there is room for `need`, as long as they are worth less. Returns what the last of them was
-    /// worth, normalised; 0 if there was room.
+    /// Evicts blocks worth less than `need` until there is room for it. Returns the normalised value of the last block evicted;
+    /// 0 if there was room.
     pub(crate) fn make_room(&mut self, now: Nanos, need: Need) -> Result<f64, NoRoom> {
         if self.allocation.is_some() {
             return self.make_room_by_owners(now, need);
@@ -474,8 +478,8 @@ impl Arbiter {
         Ok(paid)
     }
 
-    /// B: `None` if an estimator other than `picker` values the block above `floor`, normalised. Otherwise the streams that
-    /// name its file, if they were looked for.
+    /// B: whether the block may leave. `None` if an estimator other than `picker` values it above `floor`, normalised, and
+    /// keeps it. Otherwise the streams that name the block's file, as far as they were searched for.
     fn unsaved(&mut self, slot: SlotId, picker: Member, floor: f64) -> Option<Named> {
         if self.rules.replacement == Replacement::Lru {
             return Some(Named::Unknown);
@@ -536,8 +540,8 @@ impl Arbiter {
         saved
     }
 
-    /// Offers a block that no stream claims to the streams that name its file. `None` if one of them keeps it; otherwise the
-    /// streams, if they were looked for.
+    /// Offers a block that no stream claims to the streams that name its file. `None` if one of them keeps it; otherwise these
+    /// streams, as far as they were searched for.
     #[inline(always)] // Most often no stream names the file, which is found out here.
     fn unwanted_by_others(
         &mut self,

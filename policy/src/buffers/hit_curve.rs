@@ -13,10 +13,11 @@
 //!   after each halving.
 //! * C. The majorant is computed when a value is asked for, at most once in [`REFRESH_ACCESSES`], in O(segments). A query is
 //!   O(log segments).
-//! * D. Buffers with prefetched and unread blocks are taken. A working set that would fit only with them is out of reach, and
-//!   buffers given to it would bring nothing. Hits deeper than the *reach* therefore do not count. Their value is kept too:
-//!   prefetched blocks worth less than these hits should leave. The reach changes without unhinted reads as well: a majorant
-//!   over too few or too many segments serves for [`OUTGROWN_MAX`] questions.
+//! * D. Buffers with prefetched and unread blocks are not available to the queue. A working set that would fit only with them
+//!   is out of reach, and buffers given to it would bring nothing. Hits deeper than the *reach* therefore do not count. The
+//!   slope with these hits is computed as well ([`slope_beyond_reach`](HitCurve::slope_beyond_reach)): prefetched blocks that
+//!   are worth less should leave. The reach also changes while there are no unhinted reads. A majorant that covers too few or
+//!   too many segments for the new reach serves for [`OUTGROWN_MAX`] questions more.
 //!
 //! Invariants: the slope is at least 0 and does not increase with the number of buffers.
 //!
@@ -27,18 +28,16 @@ use std::ops::Range;
 
 use crate::buffers::recency::Found;
 
-/// Accesses from one halving to the next, for each buffer down to the deepest segment. A loop over all of them comes round
-/// several times.
+/// Accesses from one halving to the next, as a multiple of the depth of the deepest segment. Meanwhile a loop over so many
+/// blocks comes round several times.
 /// Unit: accesses. Reason: judgement.
 const HALF_LIFE_PER_BUFFER: u64 = 4;
-/// Least number of accesses from one halving to the next: fewer make no statistics.
-/// Unit: accesses. Reason: judgement.
-const HALF_LIFE_MIN: u64 = 512;
 /// Accesses for which a computed majorant serves. In a small cache, which changes faster, it is a quarter of the buffers.
 /// Unit: accesses. Reason: judgement.
 const REFRESH_ACCESSES: u64 = 64;
-/// Questions for which a majorant of another reach serves. The reach may alternate between two segments.
-/// Unit: questions. Reason: judgement.
+/// Questions for which a majorant of another reach serves. The reach may alternate between two segments, and the majorant would
+/// be computed at every question.
+/// Unit: questions. Reason: bound.
 const OUTGROWN_MAX: u64 = 16;
 
 /// A straight piece of the majorant.
@@ -88,7 +87,7 @@ impl HitCurve {
     /// ([`Stack::segment_ends`](crate::buffers::recency::Stack::segment_ends)).
     pub(crate) fn new(segment_ends: &[usize]) -> Self {
         let limit = segment_ends.last().map_or(0, |&end| end as u64);
-        let half_life = limit.saturating_mul(HALF_LIFE_PER_BUFFER).max(HALF_LIFE_MIN);
+        let half_life = limit.saturating_mul(HALF_LIFE_PER_BUFFER);
         HitCurve::with_half_life(segment_ends, half_life)
     }
 
@@ -157,7 +156,7 @@ impl HitCurve {
         self.slope_of(&self.pieces, buffers)
     }
 
-    /// [`slope`](Self::slope), if the buffers beyond the reach could be had too.
+    /// [`slope`](Self::slope), if the queue could also have the buffers beyond the reach.
     pub(crate) fn slope_beyond_reach(&mut self, buffers: usize) -> f64 {
         let slope = self.slope(buffers);
         if self.is_bounded { self.slope_of(&self.unbounded, buffers) } else { slope }

@@ -64,8 +64,8 @@ impl Rates {
         true
     }
 
-    /// Credits a new member with this share. The share is taken of the accesses that were made, so that the credit of silent
-    /// members does not raise that of the next one.
+    /// Credits a new member with this share. It is a share of the accesses that were really made. Credits of members that make
+    /// no accesses therefore do not raise the next member's credit.
     pub(crate) fn introduce(&mut self, member: u32, share: f64) {
         let count = (self.accessed * share / (1.0 - share)).max(self.weight);
         let old = std::mem::replace(self.count_mut(member), count);
@@ -88,8 +88,8 @@ impl Rates {
 
     /// `floor`, a normalised value, in terms of the member's own accesses.
     ///
-    /// It is higher by a few units in the last place. Otherwise, by rounding, each of two members could value the same block
-    /// above the other, and they would hand it to and fro for ever.
+    /// The result is rounded up by a few units in the last place. Otherwise, by rounding, each of two members could value the
+    /// same block above the other, and they would hand it to and fro for ever.
     pub(crate) fn own(&self, member: u32, floor: f64) -> f64 {
         /// Unit: ratio. Reason: bound.
         const MARGIN: f64 = 1.0 + 4.0 * f64::EPSILON;

@@ -7,8 +7,9 @@
 //! Beyond the paper:
 //!
 //! * **A. Overload.** Where a device cannot keep up, the horizon is no limit: a fetch begun early uses time in which the device
-//!   would have been idle, and a fetch done twice takes the time of another. A prefetch beyond the horizon therefore saves the
-//!   device's time for a block, and flushing costs it (as in TIPTOE and Forestall, in TIP's currency).
+//!   would have been idle, and a block that has to be fetched twice takes device time from another fetch. A prefetch beyond the
+//!   horizon therefore saves the device's time for a block, and flushing costs it (as in TIPTOE and Forestall, in TIP's
+//!   currency).
 //! * **B. Early.** Eq. 6 assumes that the next access is `T_hit` away. It may come at once, decisions are made once an access,
 //!   and starting a fetch takes time too. The horizon is therefore two accesses and `T_driver` further. The block of the next
 //!   access is worth `T_disk + T_driver` and one pace, so that the most urgent of several streams comes first. Where reads are
@@ -19,8 +20,8 @@
 //!   busy device is not assumed to be faster than the device.
 //! * **D. Sets.** Each of n blocks that will be read in any order is the next with chance 1/n. It is read n accesses ahead at
 //!   the latest, so that it is worth no less than a block that is read then.
-//! * **E. Spare buffers.** The horizon rests on measurements, and a pace changes. A fetch beyond it has a small value, enough
-//!   to get a buffer that no estimator values.
+//! * **E. Spare buffers.** The horizon rests on measurements, and a pace changes. A fetch beyond the horizon has a small value,
+//!   enough to get a buffer that no estimator values.
 
 use crate::devices::costs::Prices;
 use crate::rules::Rules;
@@ -87,7 +88,7 @@ impl Terms {
         self.busy_ns > 0.0
     }
 
-    /// A: the same terms, if the device of these `prices` will not keep up.
+    /// A: these terms for the case that the device of these `prices` will not keep up.
     pub(crate) fn behind(self, prices: &Prices) -> Self {
         Terms { busy_ns: prices.full_ns, ..self }
     }

@@ -1,8 +1,9 @@
 //! Costs of hits and fetches: given, or measured as they occur.
 //!
 //! The terms are those of TIP 1995, section 4: `T_hit`, `T_driver` and `T_disk`. There is one more: the time of one more block
-//! at a busy device. It is the cost of a fetch where the device is the limit and not the latency. Drivers report single costs;
-//! the policy keeps an exponentially weighted moving average of each. `T_disk` is kept per device and over all devices.
+//! at a busy device. It is the cost of a fetch where a device cannot keep up, so that its throughput and not its latency
+//! decides. Drivers report single costs; the policy keeps an exponentially weighted moving average of each. `T_disk` is kept
+//! per device and over all devices.
 
 use crate::blocks::DeviceIndex;
 use crate::contract::{CostModel, CostSource};
@@ -65,7 +66,8 @@ struct DeviceCosts {
     disk_ns: Mean,
     /// Time of one more block at a busy device.
     block_ns: Mean,
-    /// The same where more requests would not have been faster.
+    /// Time of one more block at a device that had more requests than it serves at once, so that more would not have been
+    /// faster.
     full_ns: Mean,
 }
 
@@ -81,7 +83,8 @@ pub(crate) struct Prices {
     pub(crate) disk_ns: f64,
     /// Time of one more block at the device when it is busy; 0 if that was never observed.
     pub(crate) block_ns: f64,
-    /// The same where more requests would not have been faster; 0 if that was never observed.
+    /// Time of one more block when the device had more requests than it serves at once, so that more would not have been
+    /// faster; 0 if that was never observed.
     pub(crate) full_ns: f64,
 }
 
@@ -197,7 +200,7 @@ impl Costs {
     }
 
     /// Adds a sample of the time of one more block at a busy device, measured over this many requests. `was_full` says whether
-    /// it always had more of them than it serves at once.
+    /// the device always had more requests than it serves at once.
     pub(crate) fn observe_block(
         &mut self,
         device: DeviceIndex,

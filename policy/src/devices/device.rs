@@ -6,15 +6,16 @@
 //!
 //! * **A.** A span begins and ends with a completion that opens a batch, so that it contains whole batches. A completion opens
 //!   a batch if it comes at least half a mean interval after the one before. Without batches nearly every completion does.
-//! * **B.** It has at least [`SPAN_COMPLETIONS`]. It needs more only if batches are larger, so that the rate of a device with
-//!   little to do is known after a few.
-//! * **C.** It lasts at least a part of the time that its last request took. In the first batch only this distinguishes a fast
-//!   device from many completions reported together: these were queued with at least as many requests, so they took long.
+//! * B. A span has at least [`SPAN_COMPLETIONS`] completions, and more only if batches are larger. So the rate of a device with
+//!   little to do is known after a few completions.
+//! * C. A span lasts at least a part ([`SPAN_DIVISOR`]) of the time that its last request took. In the first batch, only this
+//!   rule tells a fast device from a slow one whose completions were reported together: those requests waited in a queue behind
+//!   each other, so the last of them took long.
 //! * **D.** A device that was idle begins a new span.
 //!
-//! The end of a request is also reported late: until others of its batch have ended. The interval in which a random moment lies
-//! is, on average, the sum of the squares of the intervals divided by their sum. This less the mean interval is the delay of
-//! the first request of a batch. It is 0 where completions come evenly.
+//! The end of a request is also reported late, since the report waits until other requests of its batch have ended. The
+//! interval in which a random moment lies is, on average, the sum of the squares of the intervals divided by their sum. This
+//! less the mean interval is the delay of the first request of a batch. It is 0 where completions come evenly.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +33,8 @@ pub(crate) struct Device {
     pub(crate) id: DeviceId,
     /// Prefetches and lookups in flight.
     pub(crate) outstanding: usize,
-    /// Lookups in flight that are not overdue. Fetches are numbered in the order of their start.
+    /// Lookups in flight that are not *overdue* ([`LOOKUP_PATIENCE`]). They are in the order in which they began, since fetches
+    /// are numbered in that order.
     lookups: BTreeMap<FetchId, Queued>,
     /// Number of lookups in flight that are overdue.
     overdue: usize,
@@ -62,7 +64,7 @@ pub(crate) struct Device {
 pub(crate) struct Waits {
     pub(crate) stream: StreamIndex,
     pub(crate) block: Block,
-    /// Whether the device was busy, and how often costs had changed.
+    /// Whether the device was busy at that time, and how often costs had changed until then.
     pub(crate) was_busy: bool,
     pub(crate) costs: u64,
 }
@@ -81,7 +83,7 @@ pub(crate) struct Lookup {
 #[derive(Clone, Copy, Debug)]
 struct Queued {
     lookup: Lookup,
-    /// Reads and lookups that had ended when it began.
+    /// Reads and lookups of the device that had ended when this lookup began.
     ended: u64,
 }
 
@@ -107,7 +109,7 @@ struct Load {
 #[derive(Clone, Copy, Debug)]
 struct Span {
     began: Nanos,
-    /// Completions after the one that it began with.
+    /// Completions after the one with which the span began.
     completions: u32,
     blocks: u64,
     /// Sum of the squares of the intervals, in ns².
@@ -118,10 +120,11 @@ struct Span {
     least_reads: usize,
 }
 
-/// A lookup may take this long before hints after it go ahead.
+/// A lookup may take this long. After that, and if [`find_overdue`](Device::find_overdue)'s other conditions hold, it is
+/// *overdue*: hints after it go ahead.
 /// Unit: ns. Reason: judgement.
 const LOOKUP_PATIENCE: Nanos = Nanos(250_000_000);
-/// It may also take this many times the moving average of recent lookups.
+/// A lookup may also take this many times the moving average of recent lookups, if that is longer.
 /// Unit: ratio. Reason: judgement.
 const LOOKUP_MEANS: f64 = 4.0;
 
@@ -130,13 +133,13 @@ const LOOKUP_MEANS: f64 = 4.0;
 /// Unit: ns. Reason: judgement.
 const STILL_PATIENCE: Nanos = Nanos(1_000_000_000);
 
-/// In a long queue all lookups are slow. A device that completes other requests is given this many times the most requests in
-/// flight beside the lookup. An arm serves what lies on its way, so it may pass twice, and newer requests may lie on its way
-/// too.
+/// In a long queue all lookups are slow. At a device that completes other requests, a lookup is therefore overdue only when
+/// other requests have ended since it began: this many times the most that were in flight at once. An arm serves the requests
+/// that lie on its way and may pass twice before it comes to the lookup, and newer requests may lie on its way too.
 /// Unit: ratio. Reason: judgement.
 const LOOKUP_TURNS: u64 = 2;
 
-/// Completions that a span has at least, so that one interval more or less makes little difference to the rate.
+/// Least number of completions of a span: one interval more or less then makes little difference to the rate.
 /// Unit: requests. Reason: judgement.
 const SPAN_COMPLETIONS: u32 = 16;
 
@@ -157,7 +160,7 @@ const REQUESTS_PER_SERVER: f64 = 5.0;
 /// Unit: ratio. Reason: judgement.
 const FULL_PER_SERVER: f64 = 2.0;
 
-/// What a completed read shows of its device, in ns.
+/// What a completed read shows of the speed of its device, in ns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Observation {
     /// The time of one more block over the requests of a span, and the number of these requests.
@@ -196,7 +199,7 @@ impl Load {
 
     fn read_begun(&mut self, now: Nanos) {
         if self.reads == 0 && now > self.last_completion {
-            self.span = None; // It stood still.
+            self.span = None; // The device was idle.
         }
         self.reads += 1;
     }
@@ -379,7 +382,7 @@ impl Device {
         LOOKUP_PATIENCE.max(Nanos((LOOKUP_MEANS * self.lookup_ns.or(0.0)) as u64))
     }
 
-    /// Whether it has enough requests to run at full speed.
+    /// Whether the device has enough requests to run at full speed.
     pub(crate) fn is_busy(&self) -> bool {
         self.working_on() as f64 >= REQUESTS_PER_SERVER * self.load.servers().unwrap_or(1.0)
     }
@@ -454,7 +457,7 @@ mod tests {
             device.find_overdue(ms(10 * number));
             assert!(device.take_overdue().is_empty(), "{number}");
         }
-        // Others are served beside it, one at a time, and it is not.
+        // Other requests are served one at a time, and the lookup is not.
         let mut device = Device::new(DeviceId(0));
         device.lookup_begun(FetchId(0), lookup(Nanos::ZERO, 0));
         for number in 1..200 {

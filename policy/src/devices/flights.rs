@@ -43,7 +43,7 @@ pub(crate) enum Demand {
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
-    /// Their number is a power of two.
+    /// The number of places is a power of two.
     places: Vec<Option<(FetchId, Flight)>>,
     len: usize,
     next: u64,
@@ -57,7 +57,8 @@ const PLACES_MIN: usize = 16;
 /// Places per fetch in flight, at least.
 /// Unit: ratio. Reason: layout.
 const PLACES_FACTOR: usize = 2;
-/// With more places than this, they and the empty lists are freed when nothing is in flight. This many take some 100 KiB.
+/// If there are more places than this, the places and the empty lists are freed when nothing is in flight. This many take some
+/// 100 KiB.
 /// Unit: entries. Reason: bound.
 const PLACES_KEPT: usize = 1 << 12;
 
@@ -94,7 +95,7 @@ impl Flights {
         Some(flight)
     }
 
-    /// All of them, in the order in which they began.
+    /// All fetches in flight, in the order in which they began.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = &Flight> {
         let mut all: Vec<&(FetchId, Flight)> = self.places.iter().flatten().collect();
         all.sort_unstable_by_key(|(id, _)| *id);

@@ -43,7 +43,7 @@ impl Policy {
     /// The policy's own number of a known device.
     #[inline]
     pub(super) fn known_device(&self, id: DeviceId) -> Option<DeviceIndex> {
-        // Mostly there is one.
+        // Mostly there is one device.
         match self.devices.first() {
             Some(first) if first.id == id => Some(DeviceIndex(0)),
             _ => self.device_ids.get(&id).copied(),
@@ -72,7 +72,7 @@ impl Policy {
         &mut self.devices[usize::from(device.0)]
     }
 
-    #[inline(always)] // On the way of every miss.
+    #[inline(always)] // Every miss passes here.
     pub(super) fn start(&mut self, now: Nanos, device: DeviceIndex, work: FlightWork) -> FetchId {
         let at_device = self.device_mut(device);
         let outstanding = at_device.working_on() + 1;
@@ -109,7 +109,7 @@ impl Policy {
     }
 
     /// Places hints of a stream, as many as one call may.
-    #[inline(always)] // Mostly all are placed, which is a quick check.
+    #[inline(always)] // Mostly all hints are placed, and this check is quick.
     pub(super) fn advance(&mut self, index: StreamIndex) {
         let stream = self.arbiter.stream(index);
         if stream.has_unnoted_load() {
@@ -206,7 +206,7 @@ impl Policy {
     }
 
     /// A fast path of [`find_match`](Self::find_match): the stream that `reader` read last, if `block` is next in it and is
-    /// claimed by it. Nothing has to be noted then.
+    /// claimed by it. In that case nothing has to be noted.
     #[inline]
     pub(super) fn goes_on(
         &self,
@@ -221,8 +221,9 @@ impl Policy {
         goes_on.then_some(index)
     }
 
-    /// Finds the stream that disclosed a read, if any. If the read is the access at a position, that stream becomes the
-    /// reader's last one. Then, and if no stream disclosed the read, the reader has left its last stream.
+    /// Finds the stream that disclosed a read, if any. If the read is the access at one of the stream's positions, the stream
+    /// becomes the reader's last stream. The reader has left its former last stream if that was another one, or if no stream
+    /// disclosed the read.
     #[inline(never)] // The rarer part.
     pub(super) fn find_match(
         &mut self,
@@ -254,8 +255,8 @@ impl Policy {
         matched
     }
 
-    /// Forgets the last streams of inactive readers. Keeps readers that have a stream of their own, or were the last to read
-    /// one. Others are matched anew at their next read.
+    /// Forgets the last streams of inactive readers. A reader that has a stream of its own, or was the last to read its stream,
+    /// is kept. The others are matched anew at their next read.
     #[cold]
     fn forget_readers(&mut self) {
         let streams = self.arbiter.streams();
@@ -268,7 +269,7 @@ impl Policy {
     }
 
     /// The result of a read. If the block is an unread prefetch, counts it as useful or late.
-    #[inline(always)] // On the way of every hinted read.
+    #[inline(always)] // Every hinted read passes here.
     pub(super) fn access_of(&mut self, slot: Option<SlotId>, stalled: bool) -> Access {
         let Some(slot) = slot else { return Access::Miss };
         let known = &self.arbiter.blocks()[slot];
@@ -285,7 +286,7 @@ impl Policy {
             self.counts.late += u64::from(unread);
             Access::InFlight
         } else {
-            // It has arrived, or was cached all along: its completion will tell which.
+            // The block has arrived, or was cached all along: the completion of its fetch will tell which.
             if unread {
                 self.arbiter.read_early(slot);
             }
@@ -441,7 +442,7 @@ impl Policy {
         access
     }
 
-    #[inline(always)] // On the way of every unhinted read.
+    #[inline(always)] // Every unhinted read passes here.
     pub(super) fn read_unhinted(
         &mut self,
         block: Block,

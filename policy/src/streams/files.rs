@@ -24,7 +24,7 @@ struct Wanted {
 enum Streams {
     None,
     One([StreamIndex; 1]),
-    /// They are in [`Files::several`].
+    /// Several streams name the file; they are in [`Files::several`].
     Several,
 }
 
@@ -32,7 +32,7 @@ enum Streams {
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     wanted: HashMap<FileId, Wanted, Mix>,
-    /// The streams of files that several of them name.
+    /// For each file that several streams name, those streams.
     several: HashMap<FileId, Vec<StreamIndex>, Mix>,
     /// For each stream, how many of its files other streams name too.
     shared: Vec<u32>,

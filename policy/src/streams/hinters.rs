@@ -3,9 +3,9 @@
 //! A stream measures by itself how accurate its hints are ([`cursor`](crate::streams::stream::cursor)). It starts with the
 //! accuracy of its hinter's record. A hinter without a record is trusted.
 //!
-//! The record is the share of the hinter's prefetched blocks that were read. Unread blocks of a stream count against it, beyond
-//! as many as the stream's balance of blocks read. So a hinter that opens stream after stream and reads none soon loses trust,
-//! and a hinter that reads one stream may open the next.
+//! The record is the share of the hinter's prefetched blocks that were read. The unread blocks of a stream count against the
+//! record, as far as they exceed the stream's balance (blocks read, less blocks wasted). So a hinter that opens stream after
+//! stream and reads none soon loses trust, and a hinter that reads one stream may open the next.
 //!
 //! Cost: O(1) per block, O(log s) to open or close a stream, with s streams of its hinter. The record has the contributions of
 //! open streams as of when a stream was last opened. [`Streams`](crate::streams::Streams) notes which have changed since.
@@ -153,7 +153,7 @@ impl Hinters {
         record.hint_bytes = record.hint_bytes - before + now;
     }
 
-    /// Bytes of its own hints, and of all hints.
+    /// Bytes of the hinter's hints, and of all hints.
     pub(crate) fn hint_bytes(&self, hinter: HinterId) -> (usize, usize) {
         let own = self.records.get(&hinter).map_or(0, |record| record.hint_bytes);
         (own, self.hint_bytes)

@@ -17,8 +17,8 @@ fn latest_start(missing: impl Iterator<Item = u64>, fetch_accesses: f64) -> f64 
     starts(missing, fetch_accesses).fold(f64::INFINITY, f64::min)
 }
 
-/// Whether a reader at `front` is bound to wait for one of the missing positions, given in order. It stops at the first one
-/// that proves it, which is found soon where many are missing.
+/// Whether a reader at `front` is bound to wait for one of the missing positions, given in order. The search stops at the first
+/// position that proves it, which comes early where many blocks are missing.
 pub(crate) fn is_certain(
     front: u64,
     missing: impl Iterator<Item = u64>,
@@ -30,8 +30,8 @@ pub(crate) fn is_certain(
 
 /// The last computed latest start of one stream at one device.
 ///
-/// It is recomputed when a quarter of the accesses until then has passed, since blocks may have been lost. It is also
-/// recomputed when a sixteenth of the blocks has been fetched. So visiting all blocks costs a constant per block.
+/// The latest start is recomputed when the front has come a quarter of the way to it, since blocks may have been lost. It is
+/// also recomputed when a sixteenth of the missing blocks has been fetched. So the searches cost O(1) for each block in total.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LatestStart {
     /// The latest start, as a position of the front.
@@ -42,13 +42,13 @@ pub(crate) struct LatestStart {
     fetches_left: u64,
 }
 
-/// It is recomputed after the accesses until the latest start divided by this.
+/// The latest start is recomputed after this part, as a divisor, of the accesses that are left until it.
 /// Unit: ratio. Reason: judgement.
 const SLACK_DIVISOR: f64 = 4.0;
-/// It is recomputed after the number of missing blocks divided by this, in fetches.
+/// The latest start is recomputed after as many fetches as there were missing blocks, divided by this.
 /// Unit: ratio. Reason: judgement.
 const FETCHES_DIVISOR: u64 = 16;
-/// It is not recomputed before this many accesses or fetches.
+/// The latest start is not recomputed before this many accesses or fetches.
 /// Unit: accesses. Reason: bound.
 const LEAST: u64 = 16;
 
@@ -71,7 +71,7 @@ impl LatestStart {
         }
     }
 
-    /// Whether it has to be recomputed.
+    /// Whether the latest start has to be recomputed.
     pub(crate) fn is_old(&self, front: u64) -> bool {
         front >= self.known_until || self.fetches_left == 0
     }

@@ -9,7 +9,8 @@ use crate::hint::{Block, ReaderId};
 /// Unit: streams. Reason: bound.
 const STREAMS_ASKED_MAX: usize = 32;
 
-/// Streams visited in search of those. Many of the streams that name the file may be for other readers.
+/// Streams visited in search of streams to compare a read with. Many of the streams that name the file may be for other
+/// readers.
 /// Unit: streams. Reason: bound.
 const STREAMS_PASSED_MAX: usize = 1024;
 

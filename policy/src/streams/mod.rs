@@ -188,7 +188,7 @@ impl Streams {
         }
     }
 
-    /// Marks the stream's candidate as stale, unless the stream is quiet: then it has none.
+    /// Marks the stream's candidate as stale. A quiet stream has no candidate, and is not marked.
     #[inline]
     pub(crate) fn touch_candidate(&mut self, index: StreamIndex) {
         let Some(stream) = self.get_mut(index) else { return };
@@ -380,7 +380,7 @@ impl Streams {
         self.load
     }
 
-    /// The same without the pieces of one stream.
+    /// The load of all indices without that of one stream.
     pub(crate) fn load_of_others(&self, index: StreamIndex) -> usize {
         self.load - self[index].load_noted
     }
@@ -390,7 +390,7 @@ impl Streams {
         &self.files
     }
 
-    /// The same, mutable.
+    /// As [`files`](Self::files), mutable.
     pub(crate) fn files_mut(&mut self) -> &mut Files {
         &mut self.files
     }

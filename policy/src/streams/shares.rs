@@ -12,12 +12,14 @@ const FIRST_DIVISOR: usize = 4;
 /// Unit: hints. Reason: judgement.
 const FIRST_MIN: usize = 32;
 
-/// The reserve for streams and hinters that have few is the device's lookups divided by this.
-/// Unit: ratio. Reason: judgement.
+/// The reserve for streams and hinters that have few is the device's bound divided by this. Without a reserve, streams that
+/// read nothing could hold all lookups, and no other stream would ever get one.
+/// Unit: ratio. Reason: bound.
 const KEPT_DIVISOR: usize = 8;
 
-/// A hinter has few while it has less than the reserve divided by this.
-/// Unit: ratio. Reason: judgement.
+/// A hinter has few while it has less than the reserve divided by this. So one hinter cannot take the whole reserve, however
+/// many streams it opens.
+/// Unit: ratio. Reason: bound.
 const FEW_DIVISOR: usize = 4;
 
 /// Bounds on looked-up hints that are not past: of a device (`most`), of a new stream (`first`), and of a hinter that has
@@ -29,11 +31,11 @@ pub(crate) struct Shares {
     few: u64,
 }
 
-/// How many lookups a device has left. Half of the reserve is for streams that have none, and all of it for hinters that have
-/// few.
+/// How many lookups a device has left. The first half of the reserve is for streams that have none and for hinters that have
+/// few. The second half is for hinters that have few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// More than the reserve.
+    /// More than the reserve: any stream may have another one within its own bound.
     Enough,
     /// More than half of the reserve.
     HalfOfTheLast,
@@ -41,7 +43,7 @@ pub(crate) enum Left {
     LessOfTheLast,
 }
 
-/// What matters of a stream's number of looked-up hints.
+/// What a stream's number of looked-up hints permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// Whether it may have another one if the device has enough left.
@@ -86,7 +88,7 @@ impl Shares {
         Standing { may, has_none: has == 0 }
     }
 
-    /// Whether a hinter with this many has few.
+    /// Whether a hinter that has this many looked-up hints has few.
     pub(crate) fn is_few(&self, has: u64) -> bool {
         has < self.few
     }

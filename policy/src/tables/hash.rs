@@ -1,7 +1,7 @@
 //! A fast hash for block and file numbers.
 //!
-//! It folds 64 × 64 → 128 bit multiplications: one for a block, otherwise one per word. It spreads runs of numbers evenly. It
-//! resists accidents, not attackers. Drivers may use it for their own tables by block or file.
+//! The hash folds 64 × 64 → 128 bit multiplications: one for a block, otherwise one per word. It spreads runs of numbers
+//! evenly. It resists accidents, not attackers. Drivers may use it for their own tables by block or file.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -10,7 +10,7 @@ use crate::hint::Block;
 /// The first of two constants that the hash multiplies by and mixes in.
 /// Unit: bits. Reason: layout.
 const FIRST: u64 = 0x9e37_79b9_7f4a_7c15;
-/// The second of them.
+/// The second of the two constants.
 /// Unit: bits. Reason: layout.
 const SECOND: u64 = 0xd6e8_feb8_6659_fd93;
 

@@ -95,8 +95,7 @@ impl IndexedHeap {
         self.note(place, entry);
     }
 
-    /// The place of the child of `place` that comes first. A processor could not predict which one that is, so no branch
-    /// depends on it.
+    /// The child of `place` whose key comes first. A processor could not predict which one that is, so no branch depends on it.
     #[inline]
     fn first_child(&self, place: usize) -> Option<usize> {
         let first = CHILDREN * place + 1;

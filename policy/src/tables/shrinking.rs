@@ -32,7 +32,8 @@ pub(crate) fn shrink_queue<T>(queue: &mut VecDeque<T>) -> bool {
     true
 }
 
-/// The same for a map. A map that has just grown is at most half as full, so the bound is half as high.
+/// Shrinks a map if little of it is in use. A map that has just grown is at most half as full as a queue that has, so the bound
+/// is half as high.
 #[inline]
 pub(crate) fn shrink_map<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
     let used_bytes = map.len() * size_of::<(K, V)>();
@@ -90,7 +91,7 @@ impl<T> HintQueue<T> {
         self.hints.get_mut(place)
     }
 
-    /// Removes all of them and frees the room.
+    /// Removes all hints and frees the room.
     pub(crate) fn take_all(&mut self) -> VecDeque<T> {
         self.room_bytes = 0;
         std::mem::take(&mut self.hints)

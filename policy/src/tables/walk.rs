@@ -15,7 +15,8 @@ pub(crate) const LINE: usize = 8;
 /// Unit: ratio. Reason: judgement.
 const LOAD: (usize, usize) = (2, 5);
 
-/// Steps of walks, in pairs. A step that does not divide the number of pairs visits all of them.
+/// Steps from one pair of lines to the next on a walk, counted in pairs. A walk whose step does not divide the number of pairs
+/// visits all of them.
 /// Unit: lines. Reason: layout.
 const PRIMES: [u32; 18] = [3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67];
 /// Steps that one table uses.
@@ -28,8 +29,8 @@ pub(crate) fn tag_of(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
 
-/// The places whose word satisfies `is`, as a set of bits. Place n has bit n + 1: with bit 0 the compiler would treat the first
-/// place as a special case and lose the vector instructions.
+/// The places whose word satisfies `is`, as a set of bits, in which place n is bit n + 1: with bit 0 the compiler would treat
+/// the first place as a special case and lose the vector instructions.
 #[inline]
 pub(crate) fn places(words: &[u32; LINE], is: impl Fn(u32) -> bool) -> u32 {
     words.iter().zip(1..).fold(0, |places, (&word, bit)| places | u32::from(is(word)) << bit)

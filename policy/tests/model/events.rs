@@ -221,7 +221,7 @@ pub(crate) fn events(most: usize) -> impl Strategy<Value = Vec<Event>> {
     run(event(), most)
 }
 
-/// The same with slow lookups, for programs that disclose names and mostly read as disclosed.
+/// Events with slow lookups, for programs that disclose names and mostly read as disclosed.
 pub(crate) fn events_of_slow_lookups(most: usize) -> impl Strategy<Value = Vec<Event>> {
     let named = hint().prop_map(|hint| Given { by_name: true, ..hint });
     let skip = prop_oneof![20 => Just(0isize), 1 => -4isize..6, 1 => 6isize..60];

@@ -1,8 +1,8 @@
 //! A driver that plays random events to a [`Policy`] and keeps its own record of the answers that are allowed: which blocks are
 //! in memory or in flight, which names were asked for, and what live hints cover.
 //!
-//! It knows only the public interface of the policy. If the policy owns the memory, the record is exact and every answer to a
-//! read is checked. If it is the kernel's, blocks may leave unannounced.
+//! The driver knows only the public interface of the policy. If the policy owns the memory, the record is exact and every
+//! answer to a read is checked. If the memory is the kernel's, blocks may leave unannounced.
 
 pub(crate) mod events;
 

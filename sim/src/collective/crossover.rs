@@ -11,12 +11,13 @@ use super::{CollectiveReport, CollectiveSpec, Method};
 pub struct Answers {
     /// Throughput in MB/s of a disk-directed read of the same files, not overlapped.
     pub collective_mb_s: f64,
-    /// The same overlapped, which takes as much memory as fetching whole portions ahead.
+    /// Throughput in MB/s of a disk-directed read that is overlapped with computing, which takes as much memory as fetching
+    /// whole portions ahead.
     pub overlapped_mb_s: f64,
     /// The least depth found whose throughput is no less than that of the call without overlap; `None` if even
     /// whole portions ahead do not reach it.
     pub crossover: Option<u64>,
-    /// Of the depths tried above that one, the first whose throughput is less than the call's again.
+    /// The first of the tried depths above `crossover` whose throughput is again less than `collective_mb_s`.
     pub less_again_at: Option<u64>,
     /// The least depth found that reaches [`NEAR_BEST`] of the throughput with whole portions ahead.
     pub near_best: u64,

@@ -102,14 +102,14 @@ struct Processor {
     read: u32,
     /// Case B: how much of the submitted file has arrived.
     received: u32,
-    /// Two-phase extended: blocks of its piece that are still missing.
+    /// Two-phase extended: blocks of the processor's piece that are still missing.
     piece: u32,
     /// Two-phase: blocks to send to other processors, and to receive from them.
     to_others: u32,
     from_others: u32,
-    /// When it can receive another block.
+    /// When the processor's link can receive another block.
     link_free: Nanos,
-    /// When its last request is sent.
+    /// When the processor's last request is sent.
     sent: Nanos,
 }
 

@@ -142,16 +142,16 @@ pub struct CollectiveSpec {
     pub block_sectors: u64,
     /// Number of files, read one after another.
     pub files: u32,
-    /// Whether one more file is read before these and one after, and time counts from the second barrier to the
-    /// last. Otherwise time counts from the first barrier to the end, and blocks of the first file that are
-    /// fetched ahead cost nothing, as in the paper.
+    /// Whether one more file is read before the files that count and one after them, and time counts from the second barrier to
+    /// the last. If not, time counts from the first barrier to the end, and blocks of the first file that are fetched ahead
+    /// cost nothing, as in the paper.
     pub steady: bool,
     /// The blocks of each processor.
     pub pattern: Pattern,
     /// The places of blocks on their disks.
     pub placement: Placement,
-    /// For the sequential layout: whether each file lies at a random place, the same on all disks, instead of
-    /// after the file before. Then idle disks do not read ahead into the next file.
+    /// For the sequential layout: whether each file lies at a random place, the same on all disks, instead of directly behind
+    /// the previous file. Then idle disks do not read ahead into the next file.
     pub apart: bool,
     /// How far each disk's rotation is ahead of the disk before, in revolutions; 0 if they rotate in step.
     pub turn: f64,

@@ -15,10 +15,10 @@
 //! PCS-TR94-220) and described by Ruemmler and Wilkes. The division of the cache at the fence is this project's
 //! interpretation.
 //!
-//! The above is [`Reading::Streamed`]. [`Reading::Stored`] is a drive as simpler simulators model it. All data
-//! goes through the cache, and crosses the bus when the whole request is there, so C ends with the transfer
-//! over the bus. The first request of way B after it takes the media's time and the bus's. After that, the
-//! drive has read ahead to the fence: B costs what A costs, plus the seek to another cylinder.
+//! The above is [`Reading::Streamed`]. [`Reading::Stored`] is a drive as simpler simulators model it. All data goes through the
+//! cache, and crosses the bus when the whole request is there, so C ends with the transfer over the bus. The first request of
+//! way B after one of way C takes the media's time and the bus's. After that, the drive has read ahead to the fence: B costs
+//! what A costs, plus the seek to another cylinder.
 //!
 //! Invariants: a request never ends before `start + overhead`; the state is a function of the requests served.
 //! Nothing is computed between requests: the progress of the read-ahead is derived from the time of the next
@@ -156,7 +156,7 @@ impl Disk {
         self.read_media_while(track, at, (sector, sectors), |_| true)
     }
 
-    /// The same, while `goes_on` is true; it is asked before each change of track.
+    /// As [`read_media`](Self::read_media), as long as `goes_on` is true. It is asked before each change of track.
     #[inline]
     fn read_media_while(
         &self,

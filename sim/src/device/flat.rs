@@ -1,9 +1,9 @@
 //! A device without positions: a latency, then a bandwidth, whatever is read.
 //!
-//! It models storage behind a network: a file server, an object store. Each request waits for its first byte
-//! for a time drawn from a distribution, then receives its bytes at a fixed rate. The device serves as many
-//! requests at once as it has slots, each at the full rate (one connection each). If they share a link, they
-//! are as fast as the link allows; it carries the bytes of earlier requests first.
+//! The device models storage behind a network: a file server, an object store. Each request waits for its first byte for a time
+//! drawn from a distribution, then receives its bytes at a fixed rate. The device serves as many requests at once as it has
+//! slots, each at the full rate (one connection each). If requests share a link, they are as fast as the link allows, and the
+//! link carries the bytes of earlier requests first.
 //!
 //! The draws come from a seed, one for each request in the order of service. The log-normal distribution uses
 //! the platform's `ln`, `cos` and `exp`, so its last digits may differ between platforms. On one platform a run

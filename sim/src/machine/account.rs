@@ -1,6 +1,6 @@
 //! The machine's own books: the blocks in memory and in flight.
 //!
-//! They follow from the fetches and evictions that the policy ordered, and are compared with the policy's answers. A
+//! The books follow from the fetches and evictions that the policy ordered, and are compared with the policy's answers. A
 //! contradiction ends the run with a panic that names the block and the two claims.
 
 use std::collections::HashMap;

@@ -286,8 +286,8 @@ struct Job {
     lookups: Vec<(FetchId, FileId)>,
     /// The first and the last program that wait for it. The others are linked by [`Runner::waits_before`].
     waiting: Option<(usize, usize)>,
-    /// Whether it is not at its device: a demand request's `T_driver` or a pause before another try is not over, or addresses
-    /// are missing.
+    /// Whether the job is not at its device: a demand request's `T_driver` or a pause before another try is not over, or
+    /// addresses are missing.
     in_driver: bool,
     /// Whether a program's call needs it, and not only the policy.
     is_demanded: bool,
@@ -591,7 +591,7 @@ impl Machine {
         let index = event.index as usize;
         let free_at = self.processors[self.runners[index].processor].free_at();
         if free_at > self.now {
-            // It keeps its turn for the processor.
+            // The program keeps its turn for the processor.
             self.events.push_again(Event { at: free_at, ..event });
             return;
         }
@@ -632,7 +632,7 @@ impl Machine {
                 self.proceed_at(index, self.now);
             }
             Some(Step::Read(block, device)) => {
-                // For read-ahead it is a call of one block.
+                // To the read-ahead, this is a call of one block.
                 if self.read_ahead.is_some() {
                     let block_bytes = self.policy.config().block_bytes;
                     let offset_bytes = block.index.saturating_mul(block_bytes);

@@ -166,7 +166,7 @@ pub(super) struct Begun {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Done {
     pub(super) job: Key,
-    /// From its first dispatch to its end.
+    /// Time from the job's first dispatch to its end.
     pub(super) since_dispatch: Nanos,
     /// The worst outcome of its requests.
     pub(super) arrival: Arrival,
@@ -197,7 +197,7 @@ struct Disk {
     held_back: usize,
     prefetches_dispatched: usize,
     prefetches_max: usize,
-    /// Of finished requests.
+    /// Time of service of finished requests, and their sectors.
     busy_ns: u64,
     sectors: u64,
 }

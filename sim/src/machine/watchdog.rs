@@ -1,9 +1,9 @@
 //! Stops a run with a panic if the machine or the policy goes on for ever without a step of any program.
 //!
-//! It counts events, and fetches that the policy begins. The number from one step of a program to the next is bounded: a part
-//! for each access disclosed so far, and a part for each program, whose read may be tried several times. That is far more
-//! than a run needs. An access is fetched once, and rarely again after an eviction. A fetch takes a few requests, or one for
-//! each piece of its blocks.
+//! The watchdog counts events, and fetches that the policy begins. Both numbers are bounded from one step of a program to the
+//! next: a part for each access disclosed so far, and a part for each program, whose read may be tried several times. The
+//! bounds are far above what a run needs. An access is fetched once, and rarely again after an eviction. A fetch takes a few
+//! requests, or one for each piece of its blocks.
 //!
 //! Not noticed: a program that waits for ever while another one goes on for ever.
 

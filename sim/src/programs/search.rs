@@ -1,10 +1,9 @@
 //! Text search through a set of files: `agrep` of TIP 1994, section 3.1, and TIP 1995, section 3.2.
 //!
-//! It opens one file after another, in the order of its arguments, and reads each from beginning to end. It
-//! discloses the names, in that order. TIP resolves a name when it begins to prefetch the file. It does so in
-//! the foreground, at the cost of an open, and only while fewer than a given number of blocks are prefetched
-//! and unread. The simulated program therefore discloses a file when there is room for it, and opens it at that
-//! moment.
+//! The program opens one file after another, in the order of its arguments, and reads each from beginning to end. It discloses
+//! the names, in that order. TIP resolves a name when it begins to prefetch the file. TIP does so in the foreground, at the
+//! cost of an open, and only while fewer than a given number of blocks are prefetched and unread. The simulated program
+//! therefore discloses a file when there is room for it, and opens it at that moment.
 
 use foretell_policy::{Nanos, ReaderId};
 

@@ -238,7 +238,7 @@ impl Links {
 #[derive(Debug, Default)]
 struct End {
     acts: Vec<usize>,
-    /// For each of them, the total of bytes up to and including it.
+    /// For each of `acts`, the total of bytes up to and including it.
     bytes: Vec<u64>,
 }
 

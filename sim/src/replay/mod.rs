@@ -184,13 +184,13 @@ pub struct ReplayResult {
     pub stall_s: f64,
     /// Blocks read.
     pub reads: u64,
-    /// Of these, in memory because of an earlier read.
+    /// Blocks of `reads` that were in memory because of an earlier read.
     pub hits: u64,
-    /// Of these, in memory because they were fetched ahead.
+    /// Blocks of `reads` that were in memory because they were fetched ahead.
     pub ahead: u64,
-    /// Of these, in flight.
+    /// Blocks of `reads` that were in flight.
     pub late: u64,
-    /// Of these, fetched by their own read.
+    /// Blocks of `reads` that were fetched by their own read.
     pub misses: u64,
     /// Files and folders opened or looked up, and those of them that waited for an inode.
     pub opens: u64,
@@ -229,10 +229,10 @@ pub enum TooLong {
     /// The programs' work is too long, in years.
     #[error("{0:.0} years of work, and a run has {YEARS_MAX} at most")]
     Work(f64),
-    /// Their requests would take too long one after another, in years.
+    /// The programs' requests would take too long one after another, in years.
     #[error("requests of {0:.0} years on this disk, and a run has {YEARS_MAX} at most")]
     Requests(f64),
-    /// They read too many blocks.
+    /// The programs read too many blocks.
     #[error(
         "reads {blocks} blocks, each counted as often as it is read, and a run has {BLOCKS_MAX} at most"
     )]

@@ -124,8 +124,7 @@ pub fn summary(cells: &[Cell]) -> Vec<String> {
     ]
 }
 
-/// The same for the cells that `is_chosen` accepts; `None` if no predicted one has a number to compare with.
-/// Ranges are left out, since a wide one is hardly ever missed.
+/// The line of [`summary`] for the cells that `is_chosen` accepts; `None` if no predicted one has a number to compare with.
 fn of_unit(cells: &[Cell], name: &str, is_chosen: impl Fn(&Cell) -> bool) -> Option<String> {
     let compared = cells.iter().filter(|cell| {
         cell.basis == Basis::Predicted && is_chosen(cell) && cell.paper_to.is_none()

@@ -128,8 +128,9 @@ impl Harm {
         self.change(self.unhinted_stall_ns)
     }
 
-    /// The earlier stall counts as at least a twentieth of the elapsed time: one more late fetch does not harm
-    /// a program that hardly stalls. A change of 2 % is then a thousandth of its elapsed time.
+    /// The change from a stall of `before_ns`, as a share of it. For the share, `before_ns` counts as at least a twentieth of
+    /// the elapsed time: one more late fetch does not harm a program that hardly stalls. So a change of 2 % is at least a
+    /// thousandth of the program's elapsed time.
     fn change(&self, before_ns: u64) -> f64 {
         let base_ns = before_ns.max(self.alone_elapsed_ns / 20).max(1);
         (self.attacked_stall_ns as f64 - before_ns as f64) / base_ns as f64

@@ -105,7 +105,7 @@ pub enum What {
     },
     /// A process or thread was created that has calls in the recording.
     Fork {
-        /// Its number.
+        /// The number of the new process or thread.
         child: ReaderId,
         /// Whether the call lasts until the child executes a program or ends, as vfork does.
         waits: bool,
@@ -124,16 +124,16 @@ pub enum Whom {
     Child(ReaderId),
     /// The writer of this pipe, from which `bytes` were read.
     Writer {
-        /// Its number.
+        /// The pipe's number.
         pipe: u64,
-        /// How many.
+        /// How many bytes.
         bytes: u64,
     },
     /// The reader of this pipe, to which `bytes` were written. It mattered only if the pipe was full.
     Reader {
-        /// Its number.
+        /// The pipe's number.
         pipe: u64,
-        /// How many.
+        /// How many bytes.
         bytes: u64,
     },
     /// Any other process.

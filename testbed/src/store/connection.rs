@@ -40,7 +40,7 @@ impl Gate {
             return Poll::Ready(());
         }
         let mut waiting = self.lock();
-        // It may have been opened in between: `open` takes the list after that, and may have taken it already.
+        // The gate may have been opened in between: `open` takes the list after that, and may have taken it already.
         if !self.shut.load(Ordering::SeqCst) {
             return Poll::Ready(());
         }

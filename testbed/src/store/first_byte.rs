@@ -18,7 +18,7 @@ pub struct FirstByte {
 pub struct Tail {
     /// The share of all responses, from 0 to 1.
     pub share: f64,
-    /// Their wait.
+    /// The wait of these responses.
     pub wait: Duration,
 }
 

@@ -114,7 +114,7 @@ impl Catalogue {
                 continue;
             }
             bound = just_after(&key);
-            // It may have gone since.
+            // The file may have gone since its folder was read.
             let metadata = metadata(tree, &folder.join(&key)).ok();
             if let Some(metadata) = metadata.filter(Metadata::is_file) {
                 page.objects.push(Found::new(key, &metadata));
@@ -330,7 +330,7 @@ mod tests {
         }
     }
 
-    /// The same from a list of keys, as S3 describes it.
+    /// The items that S3 would list for these keys, by its documentation.
     fn wanted(keys: &[&str], prefix: &str, delimiter: Option<&str>) -> Vec<String> {
         let item = |key: &&&str| {
             let rest = key.strip_prefix(prefix)?;

@@ -71,7 +71,7 @@ impl Future for Until {
         while Instant::now() < self.end {
             let wait = alarm.get_or_insert_with(|| self.patience.timer.until(self.end));
             ready!(Pin::new(wait).poll(context));
-            *alarm = None; // It may have been set for an earlier end.
+            *alarm = None; // The wait may have been set for an earlier end.
         }
         self.patience.gate.poll(context)
     }

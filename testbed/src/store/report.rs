@@ -40,7 +40,7 @@ pub struct StoreReport {
     /// How much later than modelled the store handed over first bytes of GET and HEAD of objects, mean, in
     /// microseconds. If this is not small, the machine was too busy to measure clients on it.
     pub first_byte_late_us_mean: f64,
-    /// The same, maximum.
+    /// How much later than modelled a first byte was handed over at most, in microseconds.
     pub first_byte_late_us_max: f64,
     /// First bytes that were more than a millisecond late.
     pub first_byte_late_over_1ms: u64,

@@ -42,7 +42,7 @@ impl World for Folder {
     }
 }
 
-/// Without rings there are none that read by io_uring.
+/// Local folders read by threads, and by io_uring where it is available, with files in the page cache and without.
 pub(super) fn worlds(root: &Path) -> Vec<Box<dyn World>> {
     let mut worlds: Vec<Box<dyn World>> = Vec::new();
     for is_cold in [false, true] {

@@ -188,8 +188,8 @@ fn client(settings: &Settings, options: ObjectOptions) -> Result<ClientOptions, 
 /// The environment variable with user name and password for a web server. Other users cannot see it, unlike a command line.
 const WEB_USER_VARIABLE: &str = "FORETELL_HTTP_USER";
 
-/// `NAME:PASSWORD` for a web server. It comes from the address, percent-decoded, or else from the environment variable,
-/// verbatim and only for the host that is named there.
+/// `NAME:PASSWORD` for a web server. It comes from the address, percent-decoded. If the address has none, it comes from the
+/// environment variable (`NAME:PASSWORD@HOST`), verbatim, and only if HOST is this server.
 ///
 /// # Errors
 /// If the variable has another form.

@@ -68,7 +68,7 @@ pub(super) struct ObjectListing {
 #[derive(Clone)]
 enum Start {
     Beginning,
-    /// With the token of the page before it.
+    /// With the token that the page before it gave.
     Token(String),
     /// After this key.
     Behind(String),

@@ -1,7 +1,7 @@
 //! Settings of an object store: those that are given, and those of the environment for the rest.
 //!
-//! All of them are checked here before `object_store` gets them: the crate panics at the first request if an endpoint
-//! has no scheme or a credential has a line break.
+//! All settings are checked here before `object_store` gets them: the crate panics at the first request if an endpoint has no
+//! scheme or a credential has a line break.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ const ADDRESSES: &[&str] = &[
     "metadata_endpoint",
     "msi_endpoint",
 ];
-/// Those of them that are the store's own address. The first that is set holds.
+/// Of [`ADDRESSES`], those that may be the store's own address. The first that is set holds.
 const ENDPOINTS: &[&str] = &["endpoint_url_s3", "endpoint_url", "endpoint", "base_url"];
 /// Settings that may have several lines.
 const TEXTS: &[&str] = &["proxy_ca_certificate", "service_account_key"];

@@ -51,7 +51,7 @@ pub(super) fn guarded<T>(act: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// The same for a future.
+/// Runs a future as [`guarded`] runs a function: a panic becomes an error.
 async fn guarded_future<T>(act: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let mut act = pin!(act);
     poll_fn(|context| match guarded(|| act.as_mut().poll(context)) {

@@ -6,7 +6,8 @@ use object_store::ObjectMeta;
 
 use crate::backend::FileInfo;
 
-/// The same for a listing and an answer: listings have the time in milliseconds, answers in seconds, so it is cut to seconds.
+/// What a listing or an answer tells of a file. Listings have the time in milliseconds and answers in seconds, so the time is
+/// cut to seconds and is the same in both.
 pub(super) fn info(meta: ObjectMeta) -> FileInfo {
     let seconds = meta.last_modified.timestamp();
     let since = Duration::from_secs(seconds.unsigned_abs());

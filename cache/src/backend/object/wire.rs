@@ -2,8 +2,8 @@
 //! understands, or to errors where it would misunderstand them.
 //!
 //! **A. The size of a web server's file** comes from a GET of its first byte, not from HEAD. Some servers refuse HEAD (a signed
-//! address is for one method), or answer it with zero or a compressed size. The total in `Content-Range` is that of the
-//! bytes. It costs no more requests. HEAD is used only if the answer to the GET has no total.
+//! address is for one method), or answer it with zero or a compressed size. The total in `Content-Range` is the file's size in
+//! bytes. The GET costs no more requests than HEAD would. HEAD is used only if the answer to the GET has no total.
 //!
 //! **B. `Content-Range: bytes 0-99/*`** does not tell the size of the file (RFC 9110, section 14.4). The size at `open` is
 //! filled in.

@@ -60,11 +60,11 @@ pub(crate) struct Run {
     pub(crate) lower_bound_s: f64,
     /// Whether output, messages and exit code were the same without and with foretell.
     pub(crate) identical: bool,
-    /// Prefetched blocks that were useful, late or wasted.
+    /// Prefetched blocks that were useful.
     pub(crate) useful: u64,
-    /// As above.
+    /// Prefetched blocks that were late.
     pub(crate) late: u64,
-    /// As above.
+    /// Prefetched blocks that were wasted.
     pub(crate) wasted: u64,
     /// Busy time over time, without foretell.
     pub(crate) plain_timeline: Timeline,

@@ -27,19 +27,19 @@ pub(crate) struct Conditions {
     pub(crate) first_byte_late_s: f64,
     /// Rounds per way.
     pub(crate) rounds: usize,
-    /// Number of ranges, their length, and the length of their object.
+    /// Number of ranges.
     pub(crate) ranges: usize,
-    /// As above.
+    /// Length of a range.
     pub(crate) range_bytes: u64,
-    /// As above.
+    /// Length of the object that the ranges lie in.
     pub(crate) object_bytes: u64,
-    /// Number of small objects, and their bytes in all.
+    /// Number of small objects.
     pub(crate) notes: usize,
-    /// As above.
+    /// Bytes of all small objects.
     pub(crate) notes_bytes: u64,
-    /// The program that searched, and the string it searched for.
+    /// The program that searched.
     pub(crate) program: String,
-    /// As above.
+    /// The string that it searched for.
     pub(crate) needle: String,
 }
 
@@ -76,9 +76,9 @@ pub(crate) struct Way {
     pub(crate) samples: Vec<Sample>,
     /// The sample with the median time.
     pub(crate) median: Sample,
-    /// The shortest and the longest time.
+    /// The shortest time.
     pub(crate) least_s: f64,
-    /// As above.
+    /// The longest time.
     pub(crate) most_s: f64,
 }
 

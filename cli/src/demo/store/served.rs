@@ -128,7 +128,7 @@ impl<'a> Mount<'a> {
             ("AWS_REGION", "us-east-1"),
         ]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Its own group: Ctrl-C reaches only the demo, which ends the mount itself.
+        // A process group of its own: Ctrl-C reaches only the demo, which ends the mount itself.
         command.process_group(0);
         // SAFETY: a plain system call, allowed between fork and exec.
         unsafe {

@@ -10,7 +10,7 @@ impl Arbiter {
     /// Checks that no stream declares less than `first`, whose value is `least`. Skipped where costs are measured; streams
     /// whose pace has changed since they were ranked are left out.
     pub(super) fn check_least(&mut self, first: StreamIndex, least: f64) {
-        /// Up to so many streams are checked each time; more, one time in eight. Unit: streams. Reason: bound.
+        /// Up to this many streams are checked each time; more streams, one time in eight. Unit: streams. Reason: bound.
         const ALWAYS_CHECKED: usize = 16;
         self.least_checked += 1;
         let indices = self.streams.indices();

@@ -35,7 +35,7 @@ impl Arbiter {
     }
 
     /// The block is read or given up, and counts as unread no longer.
-    #[inline(always)] // Most often it is read already, which is found out here.
+    #[inline(always)] // Most often the block was read already; that case is handled here.
     pub(crate) fn mark_read(&mut self, slot: SlotId) {
         if self.blocks[slot].is_unread() {
             self.mark_unread_read(slot);
@@ -141,7 +141,7 @@ impl Arbiter {
     }
 
     /// Finds a reason to keep a block in memory that may have none, or lets it go. The stream `asked` has already refused it.
-    #[inline(always)] // Most often it has a reason, which is found out here.
+    #[inline(always)] // Most often the block has a reason; that case is handled here.
     pub(crate) fn settle(&mut self, slot: SlotId, asked: Option<StreamIndex>) {
         let known = &self.blocks[slot];
         if !known.is_in_flight() && known.claim().is_none() && !known.is_queued() {

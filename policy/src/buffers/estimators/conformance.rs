@@ -1,9 +1,9 @@
 //! The suite that every estimator passes: the duties in the comment of [`Estimator`], checked after every step of random
 //! sequences.
 //!
-//! An estimator of the list gets its test from its line there, and implements [`Tested`] in its own file. The hint estimator
-//! has a [`Fixture`] here. The suite does the rest through [`Estimator`] alone. It finds a block's value by offering the block:
-//! a tracked block is accepted below its value and refused above it, and either way nothing changes.
+//! An estimator of the list gets its test from its line in the list, and implements [`Tested`] in its own file. The hint
+//! estimator has a [`Fixture`] here. The suite does the rest through [`Estimator`] alone. It finds a block's value by offering
+//! the block: a tracked block is accepted below its value and refused above it, and either way nothing changes.
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,8 @@
 //! The hint estimator: what a stream's hints say of blocks in memory (TIP 1995, sections 4.6 and 5.1). Each stream is one.
 //!
 //! Of the blocks that cost the same to fetch again, the least valuable is the one that is used last. The stream therefore keeps
-//! an ordered set for each device, and the least valuable of their last blocks is taken (section 4.9). Next uses are positions,
-//! so that no set is sorted again when the cursor moves.
+//! an ordered set of its blocks for each device, compares the last blocks of these sets, and gives up the least valuable of
+//! them (section 4.9). Next uses are positions, so that no set is sorted again when the cursor moves.
 //!
 //! Cost: O(log n) to track, pick or forget; O(d) to declare, with d devices of the stream.
 //!
@@ -65,7 +65,7 @@ pub(crate) fn least(stream: &Stream, scene: &Scene<'_>) -> Option<(DeviceIndex, 
     least
 }
 
-/// Where the least valuable of the blocks that a stream tracks is read, and its device.
+/// The position and device of the least valuable block that a stream tracks.
 fn least_position(stream: &Stream, scene: &Scene<'_>) -> Option<(DeviceIndex, u64)> {
     match &stream.devices[..] {
         [part] if !stream.cursor.in_set() => Some((part.device, part.tracked.last()?)),

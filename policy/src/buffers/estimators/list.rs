@@ -6,8 +6,9 @@
 
 use super::*; // The modules that the list names.
 
-/// Prefetched blocks may hold buffers with which a queue would have more hits. A prefetched block worth less than such a hit,
-/// divided by this, leaves first: its stream has stopped reading. A stream that still reads keeps its blocks.
+/// Prefetched blocks may hold buffers that would bring a queue more hits. A prefetched block that is worth less than such a
+/// hit, divided by this, is evicted before blocks of the queue: its stream has presumably stopped reading. The blocks of a
+/// stream that still reads are worth more than that.
 /// Unit: ratio. Reason: judgement.
 const BEYOND_REACH_DIVISOR: f64 = 16.0;
 
@@ -40,7 +41,7 @@ macro_rules! define {
                 Estimators { $($(#[$cfg])* $name: $new(setting),)* }
             }
 
-            /// The estimator whose block is worth least. `reach` is the number of buffers without prefetched blocks.
+            /// The estimator with the least valuable block. `reach` is the number of buffers without prefetched blocks.
             ///
             /// The bound is higher than the value where prefetched blocks put hits of the estimator out of reach.
             #[inline]
@@ -75,7 +76,7 @@ macro_rules! define {
                 None
             }
 
-            /// Has one of them pick its least valuable block.
+            /// Has the estimator `of` pick its least valuable block.
             #[inline]
             pub(crate) fn pick(&mut self, of: Listed, scene: &mut Scene<'_>) -> Option<SlotId> {
                 match of {
@@ -116,7 +117,7 @@ macro_rules! define {
                 $($(#[$cfg])* self.$name.moved(scene, slot, before);)*
             }
 
-            /// The field of the first of them that tracks the block.
+            /// The field of the first estimator of the list that tracks the block.
             pub(crate) fn kept_by(&self, blocks: &BlockTable, slot: SlotId) -> Option<&'static str> {
                 $($(#[$cfg])* if self.$name.tracks(blocks, slot) {
                     return Some(stringify!($name));
@@ -132,7 +133,7 @@ macro_rules! define {
             }
 
             /// See [`Estimator::read`].
-            #[inline(always)] // On the way of every hit.
+            #[inline(always)] // Every hit passes here.
             pub(crate) fn read(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
                 $($(#[$cfg])* self.$name.read(scene, slot);)*
             }

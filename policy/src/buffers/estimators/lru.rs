@@ -1,16 +1,16 @@
 //! The LRU estimator: what recency says of a block (TIP 1995, sections 4.3 and 5.2).
 //!
-//! It is a queue of blocks in the order of their last reads. *Ghosts* continue it: they are the places of blocks that have
-//! left, and show what a larger cache would have hit. Hits are counted by their depth. The value of a buffer is the slope of
-//! the hit ratio at the queue's present length ([`HitCurve`]), times the mean cost of fetching a block of the queue. All blocks
-//! of the queue have this value; the oldest is picked.
+//! An LRU estimator is a queue of blocks in the order of their last reads. *Ghosts* continue the queue: they are the places of
+//! blocks that have left, and show what a larger cache would have hit. Hits are counted by their depth. The value of a buffer
+//! is the slope of the hit ratio at the queue's present length ([`HitCurve`]), times the mean cost of fetching a block of the
+//! queue. All blocks of the queue have this value; the oldest is picked.
 //!
 //! There are two such queues, which `queues.rs` makes one estimator of the list:
 //! * *recent* holds blocks that were read without hints, as in the paper;
 //! * *consumed* holds blocks that were read as hinted and are not hinted again. They are usually worth nothing, and a scan of
 //!   them must not push out the first queue. If programs do read them again, the queue's own hits show it.
 //!
-//! A block is in one of them at most. An unhinted read moves it from the consumed to the recent.
+//! A block is in one of the two queues at most. An unhinted read moves it from the consumed queue to the recent one.
 
 use super::{Estimator, Scene, Setting};
 use crate::blocks::{BlockTable, DeviceIndex, Queue, SlotId, Stamp};
@@ -150,8 +150,8 @@ impl LruEstimator {
         self.stack.residents()
     }
 
-    /// Buffers of the queue, if each is worth less than `worth` even if streams gave up their prefetched blocks; otherwise 0.
-    /// `worth` is in ns for each access of the queue's own.
+    /// The length of the queue if each of its buffers is worth less than `worth`, even if streams gave up their prefetched
+    /// blocks; otherwise 0. `worth` is in ns for each access to this queue.
     pub(super) fn idle(&mut self, scene: &Scene<'_>, worth: f64) -> usize {
         let residents = self.stack.residents();
         if residents > 0 && self.value_beyond_reach(scene) < worth { residents } else { 0 }

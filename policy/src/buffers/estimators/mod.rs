@@ -51,7 +51,8 @@ pub(crate) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// The same scene for a call that is not inlined: where the call is rare, its caller keeps its own scene in registers.
+    /// The same scene for a call that is not inlined. Where such a call is rare, the caller can keep its own scene in
+    /// registers.
     #[inline]
     pub(crate) fn again(&mut self) -> Scene<'_> {
         let Scene { blocks, costs, rates, rules } = self;
@@ -96,8 +97,8 @@ pub(crate) trait Estimator {
     /// The slot leaves the table: stops tracking it.
     fn forget(&mut self, scene: &mut Scene<'_>, slot: SlotId);
 
-    /// The slot would be fetched from another device than `before`; it has its new one. An estimator that keeps blocks by
-    /// device moves this one.
+    /// The block of this slot would from now on be fetched from another device than `before`; the slot already names the new
+    /// one. An estimator that keeps blocks by device moves the block.
     fn moved(&mut self, scene: &Scene<'_>, slot: SlotId, before: DeviceIndex);
 
     /// Whether the block is tracked.
@@ -145,7 +146,7 @@ pub(crate) trait Estimator {
     #[inline]
     fn arrived(&mut self, _scene: &mut Scene<'_>, _slot: SlotId) {}
 
-    /// So many buffers at most can hold blocks without hints: streams have prefetched into the others.
+    /// At most this many buffers can hold blocks without hints: streams have prefetched into the others.
     #[inline]
     fn set_reach(&mut self, _buffers: usize) {}
 }

@@ -2,9 +2,10 @@
 //! hinted.
 //!
 //! * A. An unhinted read moves a block to the recent.
-//! * B. The queue whose buffers are worth less declares its value and is picked from. Of equal values it is the recent.
+//! * B. The queue whose buffers are worth less declares its value, and blocks are picked from it. If both are worth the same,
+//!   it is the recent queue.
 //!
-//! They are one estimator because a block is in one of them at most: a read looks once where it is.
+//! The two queues are one estimator because a block is in one of them at most. So a read looks only once for the block's queue.
 
 use super::lru::LruEstimator;
 use super::{Estimator, Scene, Setting};
@@ -22,7 +23,7 @@ const PLACES_LOADED_FROM_BLOCKS: usize = 1 << 18;
 pub(crate) struct QueuesEstimator {
     recent: LruEstimator,
     consumed: LruEstimator,
-    /// B: the queue that has declared its value and has not been picked from.
+    /// B: the queue that has declared its value, until a block is picked from it.
     least: Option<Queue>,
     loads_places: bool,
 }

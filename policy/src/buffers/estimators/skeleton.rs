@@ -1,8 +1,8 @@
 //! An estimator to copy: what the number of reads says of a block.
 //!
-//! It is compiled with the tests and is no part of the policy. It values each block by the share of all accesses that were to
-//! it. A real one would let old accesses decay (as `buffers/rates.rs` does) and bound its memory. It shows the five parts of
-//! every estimator:
+//! The skeleton is compiled with the tests and is no part of the policy. It values each block by the share of all accesses that
+//! were to it. A real estimator would let old accesses decay (as `buffers/rates.rs` does) and bound its memory. The skeleton
+//! shows the five parts of every estimator:
 //!
 //! * **A. State of its own.** What it knows of blocks, tracked or not, and the tracked ones in the order of their values. Costs
 //!   differ between devices and change, while the order of blocks *of one device* stays: one ordered set for each device finds

@@ -1,17 +1,17 @@
 //! The table of named ghosts: headers of blocks that have left memory.
 //!
-//! A ghost is 32 bits of its block's hash and the place of its entry in the log. It is found by block or by number. The number
-//! is in the log's entry and says where in the table the ghost lies, so that dropping the oldest ghost, as most end, needs no
-//! search. The table consists of [lines](crate::tables::walk). Each line counts the ghosts that lie in another line because it
-//! was full; a search ends where this count is 0.
+//! A ghost is 32 bits of its block's hash and the place of its entry in the log. It is found by block or by number. The log's
+//! entry holds the number, which says where in the table the ghost lies. Most ghosts end as the oldest one, and dropping it
+//! needs no search. The table consists of [lines](crate::tables::walk). Each line counts the ghosts that lie in another line
+//! because it was full; a search ends where this count is 0.
 //!
 //! Of two blocks with the same 32 bits, one may take the other's ghost. A hit is then counted for the wrong one, and the other
 //! ghost stays until it is the oldest. With a million ghosts this happens in one search of 4,000, and changes one count of a
 //! statistic.
 //!
-//! Memory: 8 bytes for each of 5/2 to 5 times the most ghosts at once, and 4 for each eight of those: 21 to 42 bytes a ghost.
-//! A ghost's share of the log, like a resident's, is another 4 to 10. Growth passes through the whole table and the ghosts'
-//! entries in the log.
+//! Memory: with at most g ghosts at once, the table has 5/2 g to 5 g places of 8 bytes, and 4 bytes for each eight places: 21
+//! to 42 bytes a ghost. Each ghost's entry in the log takes another 4 to 10 bytes, like a resident's. Growth passes through the
+//! whole table and the ghosts' entries in the log.
 
 use super::entry::NUMBER_MAX;
 use crate::blocks::Stamp;
@@ -82,8 +82,8 @@ impl Ghosts {
         self.len
     }
 
-    /// Adds the ghost of a block with this hash, and returns its number. Growth changes the numbers of others: `renumbered` is
-    /// told the place of each one's entry and its new number.
+    /// Adds the ghost of a block with this hash, and returns its number. If the table grows, the numbers of other ghosts
+    /// change: `renumbered` is called with the place of each one's entry in the log and its new number.
     #[inline]
     pub(super) fn insert(
         &mut self,

@@ -23,7 +23,7 @@ pub(super) struct Log {
     entries: Vec<u32>,
     /// One bit for each of `entries`.
     live: Vec<u64>,
-    /// No live entry lies below.
+    /// No live entry lies below this position.
     front: Position,
     /// Where the next entry goes.
     end: Position,
@@ -144,7 +144,7 @@ impl Log {
         None
     }
 
-    /// The position above the first `count` live entries at `from` or above. At least so many must be there.
+    /// The position above the first `count` live entries at `from` or above. There must be at least `count` of them.
     pub(super) fn above(&self, from: Position, count: usize) -> Position {
         let (mut position, mut left) = (from.max(self.front), count as u32);
         while left > 0 {
@@ -165,7 +165,7 @@ impl Log {
         position
     }
 
-    /// The position of the `count`th live entry below `before`. At least so many must be there.
+    /// The position of the `count`th live entry below `before`. There must be at least `count` of them.
     pub(super) fn below(&self, before: Position, count: usize) -> Position {
         let (mut before, mut left) = (before, count as u32);
         while left > 0 {
@@ -187,8 +187,8 @@ impl Log {
         before
     }
 
-    /// The newest live entry below `before` in the word of the bitmap that holds the position just below; if there is none,
-    /// where this word starts. `before` lies above the front.
+    /// The newest live entry below `before` within one word of the bitmap: the word that holds the position `before - 1`. If
+    /// the word has none, the position where the word starts. `before` lies above the front.
     #[inline]
     pub(super) fn previous_live_in_word(&self, before: Position) -> Result<Position, Position> {
         let last = before - 1;

@@ -1,13 +1,13 @@
 //! An LRU stack of residents and ghosts.
 //!
-//! The LRU estimator (TIP 1995, section 5.2) asks three things of it:
+//! The LRU estimator (TIP 1995, section 5.2) asks three things of this stack:
 //! * which resident block was used longest ago;
 //! * which accesses would have been hits with more buffers. For these, the places of evicted blocks stay in the stack as
 //!   *ghosts*;
 //! * the depth of each hit, to within a *segment* (figure 9). Depth 1 is the newest entry; ghosts count like residents.
 //!
-//! It is exact with two exceptions: large stacks name only some of their ghosts (see below), and the segments of stacks of
-//! 1,024 entries and more are right to within a quarter ([`segments`]).
+//! Its answers are exact with two exceptions: large stacks name only some of their ghosts (see below), and the segments of
+//! stacks of 1,024 entries and more are right to within a quarter ([`segments`]).
 //!
 //! The stack is a [log](log::Log). A block that is used leaves a dead entry where it was and gets a new one at the end. A
 //! linked list would touch two more neighbours, each a cache miss. A resident's place is its [`Stamp`], which the caller keeps
@@ -16,7 +16,8 @@
 //! Dead entries are removed while the stack is in use, a few dozen with every eighth push:
 //!
 //! * A. The log is [long](Stack::is_long) for its live entries: a compaction starts at the newest entry and works downwards. It
-//!   moves every live entry up to the one before. The dead ones gather in one gap, which grows and moves towards the front:
+//!   moves each live entry up, next to the live entry that it handled before. Dead entries gather in one gap, which grows and
+//!   moves towards the front:
 //!
 //!   ```text
 //!   front        read      gap_end          where it began        end
@@ -25,21 +26,22 @@
 //!
 //! * B. The gap has reached the front: the front moves to the gap's end, and the compaction is over.
 //!
-//! The log is a valid stack at all times. Its length stays below 2.6 times the live entries and some hundreds while their
-//! number does not fall. After a fall the excess is removed at some 200 entries a push. In a stack without ghosts the log is as
-//! long as its ring, which has room for 3.3 to 6.6 times the live entries, and a compaction starts when the ring is nearly
-//! full.
+//! The log is a valid stack at all times. While the number of live entries does not fall, the log stays shorter than 2.6 times
+//! that number plus some hundreds. After a fall, each push removes some 200 of the entries in excess. In a stack without ghosts
+//! the log is as long as its ring, which has room for 3.3 to 6.6 times the live entries, and a compaction starts when the ring
+//! is nearly full.
 //!
-//! Memory: 4 bytes and a bit for each entry of the ring, whose length is a power of two: 11 to 21 bytes for each live entry,
-//! 14 to 27 without ghosts, and half as much again while the ring grows.
+//! Memory: 4 bytes and a bit for each entry of the ring, whose length is a power of two. That is 11 to 21 bytes for each live
+//! entry; 14 to 27 in a stack without ghosts; and half as much again while the ring grows.
 //!
 //! In a large stack one ghost in two, four or eight is *named*: it has a header by which it is found. The others hold their
-//! places, so that depths stay right. They leave together with a named one near them, whose hit stands for theirs. The hash of
-//! a block says whether its ghost is named (Waldspurger et al., "Efficient MRC construction with SHARDS", FAST 2015). A header
-//! costs two cache misses in its life and 21 to 42 bytes; a sample of a hundred thousand ghosts is enough for the hit ratio.
+//! places, so that depths stay right. A named ghost stands for the unnamed ones near it: a hit of it counts for all of them,
+//! and they leave the stack with it. The hash of a block says whether its ghost is named (Waldspurger et al., "Efficient MRC
+//! construction with SHARDS", FAST 2015). A header costs two cache misses in its life and 21 to 42 bytes; a sample of a hundred
+//! thousand ghosts is enough for the hit ratio.
 //!
 //! Invariants: residents and ghosts together are at most `limit`, unless the residents alone are more. A block is a resident,
-//! or a named ghost, or neither. A stamp of no live resident panics where it is noticed.
+//! or a named ghost, or neither. A call with a stamp that belongs to no live resident panics where the stack notices it.
 //!
 //! Not here: which blocks there are and their values (the caller), and the hit ratio
 //! ([`hit_curve`](crate::buffers::hit_curve)).
@@ -68,30 +70,32 @@ const LIMIT_MAX: usize = 1 << 30;
 /// Pushes from one turn of the compaction to the next: a power of two.
 /// Unit: pushes. Reason: judgement.
 const TURN_PUSHES: u64 = 8;
-/// Live entries that a compaction moves, or words of dead ones that it skips, in each turn. A pass over `n` live entries takes
-/// about `n / 4` pushes.
+/// Work of a compaction in each turn: live entries that it moves, or words of dead entries that it skips. A pass over `n` live
+/// entries takes about `n / 4` pushes.
 /// Unit: entries. Reason: judgement.
 const COMPACTED_PER_TURN: usize = 32;
 /// A log is long when it exceeds its live entries by this factor, in quarters.
 /// Unit: quarters. Reason: judgement.
 const LONG_QUARTERS: usize = 9;
-/// The same without ghosts, where memory allows more and the log may fill its ring. Most blocks then leave, or are read again,
-/// before a compaction would move them. A compaction ends before half as many entries as live are pushed.
+/// In a stack without ghosts, a log is long when it exceeds its live entries by this factor, in quarters, and nearly fills its
+/// ring. So most blocks leave, or are read again, before a compaction would move them. A compaction ends before half as many
+/// entries as live are pushed.
 /// Unit: quarters. Reason: judgement.
 const LONG_QUARTERS_PLAIN: usize = 12;
-/// Dead entries that are never worth a compaction.
-/// Unit: entries. Reason: judgement.
+/// Dead entries that are never worth a compaction. Without this, a stack of a few blocks would be compacted all the time.
+/// Unit: entries. Reason: bound.
 const SLACK: usize = 128;
-/// In the largest stacks one ghost in so many has a name: a power of two.
+/// In the largest stacks one ghost in this many has a name: a power of two.
 /// Unit: ghosts. Reason: judgement.
 const NAMED_ONE_IN: u64 = 8;
-/// Named ghosts that a full stack has at least, if it has so many entries. A smaller stack names a larger part.
+/// A full stack with at least so many entries has at least this many named ghosts. A smaller stack names a larger part of its
+/// ghosts.
 /// Unit: ghosts. Reason: judgement.
 const NAMED_MIN: usize = 1 << 14;
 /// Entries that are searched for the unnamed ghosts that a named one stands for.
 /// Unit: entries. Reason: bound.
 const UNNAMED_TRIED_MAX: usize = 4 * NAMED_ONE_IN as usize;
-/// Unnamed ghosts that are searched for at a time, with those that earlier searches did not find.
+/// Unnamed ghosts that one search looks for, with those that earlier searches did not find.
 /// Unit: ghosts. Reason: bound.
 const OWED_MAX: u64 = 3 * NAMED_ONE_IN;
 
@@ -117,7 +121,7 @@ pub(crate) struct Stack {
     ghosts: Ghosts,
     /// The number of ghosts without a name.
     unnamed: usize,
-    /// One ghost in so many has a name: a power of two.
+    /// One ghost in this many has a name: a power of two.
     named_one_in: u64,
     /// Unnamed ghosts that should have left with named ones and were not found.
     owed: u64,
@@ -128,9 +132,9 @@ pub(crate) struct Stack {
     /// Whether blocks that leave become ghosts.
     keeps_ghosts: bool,
     residents: usize,
-    /// No resident lies below.
+    /// No resident lies below this position.
     oldest_resident: Position,
-    /// No ghost lies below.
+    /// No ghost lies below this position.
     oldest_ghost: Position,
 }
 
@@ -298,7 +302,8 @@ impl Stack {
         Some(Found { segment, ghosts: self.named_one_in })
     }
 
-    /// Removes the unnamed ghosts for which the one at `position` stood, searching above it. Those not found stay owed.
+    /// Removes the unnamed ghosts for which the named one at `position` stood, searching upwards from it. Those that are not
+    /// found are counted in `owed`, and a later search looks for them.
     fn lose_unnamed(&mut self, mut position: Position) {
         for _ in 0..UNNAMED_TRIED_MAX {
             if self.owed == 0 || self.unnamed == 0 {
@@ -373,7 +378,7 @@ impl Stack {
         self.log.load(self.log.position(stamp.0));
     }
 
-    /// Loads the headers of the ghosts that are dropped next, among so many entries.
+    /// Loads the headers of the ghosts that will be dropped next: those among the `entries` deepest entries.
     pub(crate) fn load_deepest_ghosts(&self, entries: usize) {
         if self.ghosts.len() == 0 {
             return;
@@ -454,7 +459,7 @@ impl Stack {
         }
     }
 
-    /// The next steps of a compaction, and what is left of it.
+    /// Continues a compaction for one turn. Returns what is left of it.
     fn compact_from(
         &mut self,
         compaction: Compaction,

@@ -1,33 +1,35 @@
 //! The segments of the stack: contiguous ranges of depth (TIP 1995, figure 9).
 //!
 //! The paper tags each buffer with its segment and changes the tag when the buffer moves to the next one. Here a segment is the
-//! range of the log between two *floors*, so that a buffer moves on without being touched. The floor of a segment is a position
-//! at or below all of its entries and above all deeper ones. Between dead entries several positions will do.
+//! range of the log between two *floors*. A floor moves, and the buffers that change their segment by it are not touched. The
+//! floor of a segment is a position at or below all of its entries and above all deeper ones; where dead entries lie between,
+//! any of their positions will do.
 //!
 //! * A. An entry is pushed or removed: it is counted in its segment. No floor moves.
-//! * B. A segment is asked for: floors move by the live entries that the segments above them have too many or too few. This
-//!   happens in turns, one after 2^`pace` changes. The number of the turn in binary says which floors move:
-//!   the first four always, one more for each digit above the lowest that counting has changed, and all equal segments
-//!   together. Each of the others is as large as all before it. A segment is thus right to within a quarter of itself, and in
-//!   large stacks, but for the first four, to within a sixteenth. The bitmap is passed 64 entries at a time, so that many
-//!   changes cost hardly more than one. In a small stack all floors move at every change, and segments are exact.
+//! * B. A segment is asked for: if a turn is due, floors move until the segments above them have the right number of live
+//!   entries. A turn is due after 2^`pace` changes. It moves the first four floors and, like the carries of a binary counter,
+//!   the fifth in every second turn, the sixth in every fourth, and so on. Where the segments are equal (the last 32), all
+//!   their floors move together. Each segment before those is as large as all segments above it. So a segment is right to
+//!   within a quarter of itself, and in large stacks, except for the first four, to within a sixteenth. The bitmap is passed 64
+//!   entries at a time, so that many changes cost hardly more than one. In a small stack all floors move at every change, and
+//!   segments are exact.
 //!
-//! Cost, with s segments: O(1) a push, O(log s) a removal or question. A turn moves about ten floors. It moves all of them one
-//! time in sixteen, and in stacks of fewer than 8,192 entries one time in four or eight.
+//! Cost, with s segments: O(1) a push, O(log s) a removal or question. A turn moves about ten floors on average. One turn in
+//! sixteen moves all floors; in stacks of fewer than 8,192 entries it is one in four or eight.
 
 use super::log::{Log, Position};
 
 /// Equal segments up to the limit of the stack.
 /// Unit: segments. Reason: judgement.
 const EQUAL: usize = 32;
-/// Halvings of the first of them, which tell small depths apart.
+/// How often the first of the equal segments is halved again, to tell small depths apart.
 /// Unit: halvings. Reason: judgement.
 const HALVINGS: u32 = 6;
 /// Changes from one turn to the next, as a part of the smallest segment.
 /// Unit: ratio. Reason: judgement.
 const CHANGES_DIVISOR: usize = 4;
-/// Segments whose floors move at every turn. With fewer, the next ones would be wrong by more than a quarter where the
-/// smallest have one entry.
+/// Segments whose floors move at every turn. With fewer, the segments after them would be wrong by more than a quarter in
+/// stacks whose smallest segments have one entry.
 /// Unit: segments. Reason: bound.
 const ALWAYS: usize = 4;
 /// Limit from which the segments of a stack are inexact. In a smaller stack, exact ones are cheap.
@@ -142,7 +144,8 @@ impl Segments {
 
     fn move_floors(&mut self, log: &Log, live: usize) {
         let due = self.due();
-        // Live entries down to the floor as it lies, as it should lie, and as the floor above should lie.
+        // Numbers of live entries: down to the floor where it lies, down to where it should lie, and down to where the floor
+        // above should lie.
         let (mut found, mut wanted, mut above) = (0, 0, 0);
         for (index, segment) in self.segments[..due].iter_mut().enumerate() {
             found += segment.entries;
@@ -161,7 +164,8 @@ impl Segments {
         if let Some(next) = self.segments.get_mut(due)
             && found != wanted
         {
-            // It has at least as many as are taken from it, since it lacks a quarter at most. The floors below do not move yet.
+            // The next segment has at least as many entries as are taken from it, since it lacks a quarter of them at most.
+            // Floors below it do not move yet.
             next.entries = next.entries + found - wanted;
             self.deepest = self.deepest.max(due);
         } else if self.deepest < due || due == self.segments.len() {
@@ -199,8 +203,8 @@ impl Segments {
         self.lifted = 0;
     }
 
-    /// The entry at `from` is about to move up, over dead ones, to the position just below `gap_end`. Floors between the two
-    /// move up too. A compaction goes from the newest entry to the oldest, so that it looks at each floor once.
+    /// The entry at `from` is about to move up, over dead ones, to the position just below `gap_end`. Floors between these two
+    /// positions move up too. A compaction goes from the newest entry to the oldest, so that it looks at each floor once.
     #[inline]
     pub(super) fn lift(&mut self, from: Position, gap_end: Position) {
         while let Some(segment) = self.segments.get_mut(self.lifted)

@@ -13,9 +13,9 @@
 //!   on, the cursor jumps there. It does not jump while the front stands where blocks already in memory have moved it: the
 //!   reader is still behind.
 //! * **D. Sets.** In a hint with free order, any of its positions fits. The front is then the start of the set plus the number
-//!   of its blocks read. So an access after the set is as far away as blocks of it are unread. Threads may read several sets
-//!   side by side: these sets are *open*. A set that goes unread while others are read is closed. Its unread positions are
-//!   given up like any others behind the front.
+//!   of its blocks read. So the distance to an access after the set includes all unread blocks of the set. Threads may read
+//!   several sets side by side: these sets are *open*. A set that goes unread while others are read is closed. Its unread
+//!   positions are given up like any others behind the front.
 //!
 //! The stream's *accuracy* is an exponentially weighted moving average: 1 for each position read, 0 for each one given up.
 //!
@@ -31,7 +31,7 @@ use crate::hint::{Order, ReaderId};
 /// Distance of an access, in accesses of its stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Distance {
-    /// This many accesses ahead; the next one is 1.
+    /// The access is this many accesses ahead; the next access is 1 ahead.
     Ahead(u64),
     /// Any of the next this many accesses, all equally likely.
     AnyOf(u64),
@@ -44,7 +44,7 @@ const ACCURACY_WEIGHT: f64 = 1.0 / 256.0;
 /// Unit: ratio. Reason: judgement.
 const ACCURACY_FIRST: f64 = 1.0;
 
-/// More positions skipped at once count as this many. The accuracy is then below 0.02.
+/// If more positions than this are skipped at once, they count as this many. The accuracy is then below 0.02.
 /// Unit: positions. Reason: bound.
 const SKIPS_COUNTED_MAX: u64 = 1024;
 
@@ -56,9 +56,9 @@ const SETS_MAX: usize = 64;
 /// Unit: ratio. Reason: judgement.
 const SET_GAPS: u64 = 8;
 
-/// B, D: divides `behind`, the number of positions that may lie behind the front. After that many reads elsewhere, left-out
-/// positions are given up (B) and a set is closed (D). A leap is a move of the front by more positions than that. `behind` is
-/// small for a stream of low accuracy.
+/// B, D: a divisor of `behind`, the number of positions that may lie behind the front. The quotient is the patience: after that
+/// many reads elsewhere, left-out positions are given up (B) and a set is closed (D), and a move of the front by more positions
+/// is a leap. `behind` is small for a stream of low accuracy.
 /// Unit: ratio. Reason: judgement.
 const PATIENCE_DIVISOR: u64 = 8;
 
@@ -83,8 +83,8 @@ impl Set {
         (self.start..self.end).contains(&position)
     }
 
-    /// Mean reads of the stream from one read of the set to the next. A set read less than twice is taken to have its turn
-    /// among `sets`.
+    /// Mean reads of the stream from one read of the set to the next. For a set that was read less than twice, it is assumed
+    /// that all `sets` are read in turn.
     fn gap(&self, sets: usize) -> u64 {
         match self.reads {
             0 | 1 => sets as u64,

@@ -55,7 +55,7 @@ pub(crate) struct Limits {
 /// How a read relates to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// It is the access at this position.
+    /// The read is the access at this position.
     At(u64),
     /// The same reader calls again for the block that it read last.
     Again,
@@ -93,7 +93,7 @@ impl OfDevice {
 pub(crate) struct Current {
     pub(crate) position: u64,
     pub(crate) slot: SlotId,
-    /// Its next use, and how much the index contained when that was looked up.
+    /// The next use of the current block, and how much the index contained when that was searched for.
     later: Option<u64>,
     added: (u64, usize),
 }
@@ -104,26 +104,27 @@ pub(crate) struct Stream {
     pub(crate) id: StreamId,
     /// The program that gives the hints.
     pub(crate) hinter: HinterId,
-    /// The only reader whose reads may belong to it; `None`: any reader.
+    /// The only reader whose reads may belong to the stream; `None` if any reader's may.
     pub(crate) reader: Option<ReaderId>,
     waiting: HintQueue<Waiting>,
     /// Number of the first waiting hint.
     first_waiting: u64,
-    /// The hint placed last, until all of it is in the index. It still holds its file.
+    /// The hint placed last, until all of it is in the index. Until then the stream still names its file.
     entering: Option<Waiting>,
     /// Hints with slow lookups, by number. Later hints are placed ahead of them.
     slow: Vec<(u64, Waiting)>,
-    /// Its parts by device, in the order in which hints first named the devices.
+    /// What the stream keeps for each device, in the order in which hints first named the devices.
     pub(crate) devices: Vec<OfDevice>,
     pub(crate) cursor: Cursor,
     /// Unread blocks that were prefetched for it or are in flight for it.
     pub(crate) unread: u64,
     /// Useful blocks that its hinter's record does not include yet.
     pub(in crate::streams) unrecorded: u32,
-    /// Its last noted contribution to that record, and whether it may have changed since.
+    /// The stream's last noted contribution to its hinter's record, and whether it may have changed since.
     pub(in crate::streams) shown: Shown,
     pub(in crate::streams) shown_is_stale: bool,
-    /// Its last noted number of [looked-up hints](Self::resolved_ahead) and standing, and whether they may have changed since.
+    /// The stream's last noted number of [looked-up hints](Self::resolved_ahead) and standing, and whether they may have
+    /// changed since.
     pub(in crate::streams) resolved_noted: u64,
     pub(in crate::streams) standing_noted: Standing,
     pub(in crate::streams) resolved_is_stale: bool,
@@ -135,15 +136,16 @@ pub(crate) struct Stream {
     pub(crate) balance: i64,
     /// Whether an unread block of the stream was evicted since its last read.
     pub(crate) has_lost_unread: bool,
-    /// Whether the arbiter has to ask for its value again, and whether the prefetcher has to ask for its candidate again.
+    /// Whether the arbiter has to ask for the stream's value again, and whether the prefetcher has to ask for its candidate
+    /// again.
     pub(in crate::streams) value_is_stale: bool,
     pub(in crate::streams) candidate_is_stale: bool,
     /// The count of cost changes when the arbiter last asked for its value. `None` if it has read, or tracks other blocks,
     /// since then.
     pub(in crate::streams) ranked_at: Option<u64>,
-    /// Its pace at that time, in ns, and whether it was late.
+    /// The stream's pace when the arbiter last asked for its value, in ns, and whether the stream was late.
     ranked_pace: (Option<f64>, bool),
-    /// Whether it is parked until other streams have fewer unread blocks.
+    /// Whether the stream is parked until other streams have fewer unread blocks.
     pub(in crate::streams) is_parked: bool,
     /// Whether the last search for a missing block stopped at its limit of steps.
     pub(crate) scan_is_unfinished: bool,
@@ -171,7 +173,7 @@ pub(crate) struct Stream {
     /// The first position that the search passed over because the reader was further; `u64::MAX` if there is none.
     overtaken: u64,
     scan_run: Option<Run>,
-    /// When its last hint arrived, if it has not read since.
+    /// When the stream's last hint arrived, if the stream has not read since.
     pub(crate) hinted_at: Option<Nanos>,
     pub(crate) pace: Pace,
     /// Whether a search for a next use gave up after too many past uses. A later use may then be missed.
@@ -241,8 +243,8 @@ impl Stream {
         self.places.end().saturating_sub(self.cursor.front())
     }
 
-    /// Its contribution to its hinter's record. Unread blocks fetched for it count against the hinter, beyond as many as its
-    /// balance of blocks read.
+    /// Its contribution to its hinter's record. Unread blocks fetched for the stream count against the hinter, as far as they
+    /// exceed the stream's balance.
     pub(crate) fn shows(&self) -> Shown {
         let unproven = self.unread.saturating_sub(u64::try_from(self.balance).unwrap_or(0));
         Shown { unproven, unrecorded: self.unrecorded }
@@ -371,8 +373,9 @@ impl Stream {
         self.index.load_parts();
     }
 
-    /// Loads the data that those parts point to. If the prefetcher may ask after the next read, also loads the table entries
-    /// for the block at the scan. In longer runs that entry is usually cached already.
+    /// Loads the data that the parts loaded by [`load_parts`](Self::load_parts) point to. If the prefetcher may ask after the
+    /// next read, also loads the table entries for the block at the scan. Where blocks follow each other in longer runs, that
+    /// entry is usually cached already.
     #[inline]
     pub(crate) fn load_segments(&self, blocks: &BlockTable) {
         let front = self.cursor.front() + 1;

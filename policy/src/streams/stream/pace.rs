@@ -26,19 +26,19 @@ const HURRY_DECAY: f64 = 1.0 / 2048.0;
 /// The greatest hurry, which is also the first.
 /// Unit: ratio. Reason: judgement.
 const HURRY_MAX: f64 = 8.0;
-/// Weight of a new read in the two means behind [`is_late`](Pace::is_late). It is small, because blocks evicted in a moment of
-/// ease are missed for a whole pass.
+/// Weight of a new read in the two means behind [`is_late`](Pace::is_late). It is small: while a stream does not count as late,
+/// blocks are evicted that will then be missing for a whole pass, so a short quiet time must not end the lateness.
 /// Unit: ratio. Reason: judgement.
 const LATE_WEIGHT: f64 = 1.0 / 512.0;
-/// A stream is late if it waits for more than this share of its time. It is a share of time, not of reads, since only the first
-/// block of a cluster is waited for.
+/// A stream is late if it spends more than this share of its time waiting. It is a share of time, not of reads, since only the
+/// first block of a cluster is waited for.
 /// Unit: ratio. Reason: judgement.
 const LATE_SHARE: f64 = 0.1;
 /// Longer times count as this. Otherwise one pause or fault would decide for long.
 /// Unit: ns. Reason: judgement.
 const LONGEST_NS: f64 = 1e9;
-/// Shorter means count as zero. They make no difference in a sum, and processors are slow with numbers that shrink towards
-/// zero.
+/// Shorter means count as zero. They make no difference in a sum, and a mean that shrinks towards zero becomes a denormal
+/// number, with which processors are slow.
 /// Unit: ns. Reason: bound.
 const LEAST_NS: f64 = 1e-3;
 

@@ -2,9 +2,9 @@
 //!
 //! Positions count from the stream's first access. A hint whose file is known is *placed*: its accesses get the next positions,
 //! which are computed and not stored. A whole file takes one entry, whatever its size and repeat count. A segment takes 20
-//! bytes: 16 of its own and the number of blocks up to its end in 4 bytes (8 if that is large). It takes 16 if all segments
-//! have equally many blocks. Strides become segments a few thousand at a time. A stride that leaves out no block becomes a
-//! single segment.
+//! bytes: 16 of its own and the number of blocks up to its end in 4 bytes (8 if that is large). If all segments have equally
+//! many blocks, only the 16 bytes are needed. Strides become segments a few thousand at a time. A stride that leaves out no
+//! block becomes a single segment.
 //!
 //! A block shared by two neighbouring segments has one position, because programs read in calls of other sizes than they
 //! disclose.
@@ -225,7 +225,8 @@ fn are_single_blocks(segments: &[Segment], size_bytes: u64, block_bytes: u64) ->
 }
 
 /// Whether the ranges of a stride leave out no block and each has at most two, so that they can be placed as one range. Placed
-/// one by one, any number of such ranges might share a single access. The same holds for empty ranges.
+/// one by one, any number of such ranges might lie in one block and have no access of their own. Empty ranges count as dense
+/// for the same reason.
 fn is_dense(range: Segment, stride_bytes: u64, size_bytes: u64, block_bytes: u64) -> bool {
     let exists_bytes = range.length_bytes.min(size_bytes.saturating_sub(range.offset_bytes));
     exists_bytes == 0 || stride_bytes.max(exists_bytes) <= block_bytes
@@ -253,7 +254,7 @@ pub(crate) struct Placing {
 #[derive(Debug)]
 pub(crate) struct Places {
     placed: HintQueue<Placed>,
-    /// Ordinal of the first of them, counted from the beginning of the stream.
+    /// Ordinal of the first hint in `placed`, counted from the beginning of the stream.
     first_ordinal: u64,
     /// Position after the last placed access.
     end: u64,
@@ -331,7 +332,7 @@ impl Places {
                 let segments: Arc<[Segment]> =
                     (0..now).map(|index| Segment { offset_bytes: at(index), ..first }).collect();
                 let rest = Segment { offset_bytes: at(now), ..first };
-                // A stride that has left the file never returns.
+                // A stride that has left the file never comes back into it.
                 if count > now && rest.offset_bytes < size_bytes {
                     let (first, count) = (rest, count - now);
                     placing.rest = Some(Extent::Strided { first, stride_bytes, count });

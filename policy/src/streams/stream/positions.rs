@@ -1,8 +1,8 @@
 //! A set of positions of a stream: of tracked blocks, of missing blocks, or of reads out of order.
 //!
-//! It is an ordered set of numbers, 64 to a word. Consecutive positions, the usual case, take an eighth of a byte each, and
-//! runs of them are skipped a word at a time. The set does not store the block at a position. The stream's places and the block
-//! table tell it when a block is released; a read does not need it.
+//! The set is ordered and has one bit for each number, 64 to a word. Consecutive positions, the usual case, take an eighth of a
+//! byte each, and runs of them are skipped a word at a time. The set does not store the block at a position. When a block is to
+//! be released, the stream's places and the block table tell which one lies at the position; reads do not need to know.
 //!
 //! Words near the first one lie in a row and are found without a search. Words added further away lie in an ordered map. As the
 //! row moves on, one word may have bits in both.

@@ -18,7 +18,7 @@ pub(super) const RANKED_READS: u64 = 16;
 const USES_TRIED_MAX: usize = 8;
 
 impl Stream {
-    /// How a read of `block` by `reader` relates to the stream; `None` if it does not belong to it.
+    /// How a read of `block` by `reader` relates to the stream; `None` if the read does not belong to the stream.
     pub(crate) fn fit(&mut self, reader: ReaderId, block: Block) -> Option<Fit> {
         if self.is_next(block) {
             return Some(Fit::At(self.cursor.front()));
@@ -35,7 +35,7 @@ impl Stream {
         self.last_reader = Some(reader);
     }
 
-    /// Whether `reader` read last here and has read nothing else since.
+    /// Whether `reader` read last in this stream and has read nothing else since.
     pub(crate) fn was_read_by(&self, reader: ReaderId) -> bool {
         self.last_reader == Some(reader)
     }
@@ -62,7 +62,7 @@ impl Stream {
         self.next_use_from(block, self.cursor.base())
     }
 
-    /// Whether it is known without a lookup to name `file`.
+    /// Whether the stream is known to name `file` without a search.
     #[inline]
     pub(crate) fn surely_names(&self, file: FileId) -> bool {
         self.index.surely_has(file)
@@ -135,8 +135,9 @@ impl Stream {
     }
 
     /// Records the access to `block` at `position`. Left-out positions more than `behind` before it are given up. Blocks whose
-    /// turn is past with it are no longer tracked; their slots go to `untracked`. Returns whether the remaining blocks may be
-    /// worth less than when the arbiter last asked, unless it will ask again anyway.
+    /// positions are past after this read are no longer tracked; their slots go to `untracked`. Returns whether the arbiter has
+    /// to be told that the remaining blocks may be worth less than when it last asked. That is not needed if it will ask again
+    /// anyway.
     pub(crate) fn read(
         &mut self,
         (block, position): (Block, u64),
@@ -179,13 +180,13 @@ impl Stream {
         self.ranked_pace = (self.pace.pace_ns(), self.pace.is_late());
     }
 
-    /// Whether its value is still as the arbiter found it after this many cost changes: it has read nothing since and tracks
-    /// the same blocks.
+    /// Whether the arbiter's last question was after this many cost changes, and the stream has read nothing and tracks the
+    /// same blocks since. Its value is then the same.
     pub(crate) fn is_ranked_by(&self, cost_changes: u64) -> bool {
         self.ranked_at == Some(cost_changes)
     }
 
-    /// Whether its pace is what it was when the arbiter last asked.
+    /// Whether the stream's pace is what it was when the arbiter last asked.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn keeps_ranked_pace(&self) -> bool {
         self.ranked_pace == (self.pace.pace_ns(), self.pace.is_late())
@@ -214,8 +215,8 @@ impl Stream {
         self.devices.iter_mut().for_each(|part| part.quiet_until = 0);
     }
 
-    /// The search found `block` in memory and keeps it for a use ahead of the reader. If an overtaken use comes before that,
-    /// notes it, in case the reader comes back.
+    /// The search found `block` in memory and keeps it for a use ahead of the reader. If the block has an earlier use that the
+    /// reader has overtaken, notes that use, in case the reader comes back.
     pub(crate) fn come_upon_behind(&mut self, block: Block) {
         let from = self.cursor.fetched_from();
         if self.cursor.base() < from
@@ -230,7 +231,7 @@ impl Stream {
         self.cursor.front() - self.cursor.base() > accesses
     }
 
-    /// How many of its hints lie between the base and the front.
+    /// How many of the stream's hints lie between the base and the front.
     pub(crate) fn hints_left_out(&self) -> u64 {
         self.places.len() as u64 - self.places.ends_after(self.cursor.front())
     }

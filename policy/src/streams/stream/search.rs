@@ -23,7 +23,8 @@ const PEEKED: u64 = 64;
 
 impl Stream {
     /// Removes missing positions before `base`. The next use of each of their blocks becomes missing instead, if the scan has
-    /// passed it. It did so while the block was expected in memory for the earlier use.
+    /// passed it. When the scan passed that use, it did not note it as missing, because the block was to be in memory from the
+    /// earlier use on.
     pub(super) fn look_for_later_uses(&mut self, base: u64, blocks: &BlockTable) {
         for part in 0..self.devices.len() {
             while let Some(position) = self.devices[part].missing.pop_before(base) {
@@ -213,8 +214,9 @@ impl Stream {
         std::iter::once(first).chain(others)
     }
 
-    /// Asserts the module's invariant for the next positions. A missing use that was overtaken stands in for the next one until
-    /// a search reaches it. A block may have moved to another device.
+    /// Asserts the module's invariant for the next positions. A block whose overtaken use is noted as missing satisfies it,
+    /// even if its next use is not noted until a search reaches that. The device does not matter, since a block may have moved
+    /// to another one.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn check(&mut self, blocks: &BlockTable) {
         /// Positions checked by one call.

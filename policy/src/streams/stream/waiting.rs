@@ -23,7 +23,7 @@ pub(crate) struct Waiting {
 pub(crate) enum Lookup {
     Pending(NameId),
     InFlight,
-    /// It is slow: later hints may be placed first.
+    /// The lookup is slow: later hints may be placed first.
     Overdue,
     Known {
         file: FileId,

@@ -343,8 +343,8 @@ struct Drawn {
     telling: Telling,
     cpu: Nanos,
     start: Nanos,
-    /// It repeats its steps until all other programs have ended. A bound is needed: beside an endless program, a program that
-    /// waits for ever would not be noticed.
+    /// Whether the program repeats its steps until all other programs have ended. A bound is needed: beside an endless program,
+    /// a program that waits for ever would not be noticed.
     is_long: bool,
 }
 

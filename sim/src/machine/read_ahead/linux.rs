@@ -3,18 +3,18 @@
 //!
 //! Page by page of a call:
 //! * **A. Missing.** A window begins at a missing page in these cases:
-//!   * It is the file's first page, one of the two pages after the last call, or the call is longer than the longest window.
-//!     The call's length is rounded up to a power of two. The window is four times as long if that is up to a 32nd of the
-//!     longest window, twice as long if it is up to a quarter, and the longest window otherwise.
-//!   * More pages than the call wants are in memory just before it. The window is as long as these and the call together, up
-//!     to the longest window. If these pages go back to the file's first page, they count twice.
+//!   * The page is the file's first one, or one of the two after the last call; or the call is longer than the longest window.
+//!     The call's length is rounded up to a power of two. If the rounded length is up to a 32nd of the longest window, the
+//!     window is four times as long as it; if it is up to a quarter, twice as long; otherwise it is the longest window.
+//!   * More pages than the call wants are in memory just before the page. The window is as long as these pages and the call
+//!     together, up to the longest window. If these pages go back to the file's first page, they count twice.
 //!
 //!   Otherwise only the pages of the call are read, and the state stays as it was.
 //! * **B. Marked.** Each window has a mark on one page: the first after the call, or after the window before. A read of that
-//!   page requests the next window. It is four times as long as the last if that is below a 16th of the longest, and twice as
-//!   long otherwise. If the mark is not of the last window, the next window begins at the first missing page, and its length
-//!   follows in the same way from the number of pages in memory up to there and the call. If that number is the longest
-//!   window, there is none.
+//!   page requests the next window. That window is four times as long as the last one if the last one is shorter than a 16th of
+//!   the longest window, and twice as long otherwise. If the mark is not of the last window, the next window begins at the
+//!   first missing page, and its length follows in the same way from the number of pages in memory up to there and the call. If
+//!   that number of pages is the longest window already, there is no next window.
 //!
 //! So a second run in the same file, and reads of pages in memory, do not interrupt a run. A mark outlives its window.
 //!

@@ -1,12 +1,12 @@
 //! Read-ahead: a kernel's disclosures to itself because of sequential reads.
 //!
-//! It is a hinter like others, with a stream for each run of reads. So all buffers belong to the policy. Under `tip1`, which
-//! compares no values, a window is fetched at once, as by a kernel. Under other rules it competes like other hints. A call for
-//! several blocks requests all of them at once, with or without read-ahead.
+//! Read-ahead is a hinter like others, with a stream for each run of reads. So all buffers belong to the policy. Under `tip1`,
+//! which compares no values, a window is fetched at once, as by a kernel. Under other rules it competes like other hints. A
+//! call for several blocks requests all of them at once, with or without read-ahead.
 //!
 //! * [`ReadAheadSpec::Doubling`]: for each file that a program reads, a *window* of blocks is disclosed. When half of it is
-//!   read, the next and longer window is. A call out of sequence cancels the disclosure, and two calls in sequence begin
-//!   anew. A read of a file's first block begins a sequence.
+//!   read, the next window is disclosed, which is longer. A call out of sequence cancels the disclosure, and two calls in
+//!   sequence begin anew. A read of a file's first block begins a sequence.
 //! * [`ReadAheadSpec::Linux`]: page by page, by the last call, the last window, the marks of windows and the pages in memory
 //!   (`linux.rs` has the rules, and the differences). It follows interleaved runs, and other reads do not interrupt them.
 //!
@@ -262,8 +262,8 @@ impl Sequence {
 mod tests {
     use super::*;
 
-    /// The effects of calls for blocks of a file of `in_file` blocks, none in memory: the call's first block, whether hints are
-    /// cancelled, and the disclosure.
+    /// What each of these calls does, in a file of `in_file` blocks of which none is in memory: the call's first block, whether
+    /// hints are cancelled, and the disclosure.
     fn advice_of(
         spec: Option<ReadAheadSpec>,
         in_file: u64,

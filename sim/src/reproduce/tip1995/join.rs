@@ -4,16 +4,15 @@
 //! chosen by the 45 % that hints save on four disks. Rows with a third of them and with twice as much show
 //! their influence.
 //!
-//! Two numbers without hints determine the effect of splitting the loop:
+//! The effect of splitting the loop follows from two numbers of the paper, both without hints:
 //!
-//! * It saves about 900 requests, on one disk. So keys without a match lie beyond those with one
-//!   ([`InnerKeys::First`]), and one match in 25 extends into the next block. Values between 20 and 30 give the
-//!   same within the scatter of draws. Keys in between, with one match in six, come as near. The former is
-//!   used, since the paper names inner blocks as the pollution of the cache. With these keys they do most of it
-//!   even without long matches.
-//! * It saves about 20 % of the time. So the index lies a tenth of the volume away from the relations, the
-//!   nearest of 5, 10 and 15 %. The distance grows with the volume, since the 20 % are taken to hold on all
-//!   arrays.
+//! * Splitting saves about 900 requests, on one disk. So keys without a match lie beyond those with one ([`InnerKeys::First`]),
+//!   and one match in 25 extends into the next block. Values between 20 and 30 give the same within the scatter of draws. Keys
+//!   without a match between those with one ([`InnerKeys::Between`]), and one long match in six, come as near. `First` is used,
+//!   since the paper names inner blocks as the pollution of the cache: with `First`, inner blocks do most of it even without
+//!   long matches.
+//! * Splitting saves about 20 % of the time. So the index lies a tenth of the volume away from the relations, the nearest of 5,
+//!   10 and 15 %. The distance grows with the volume, since the 20 % are taken to hold on all arrays.
 //!
 //! Rows without each of these choices show its effect.
 

@@ -20,7 +20,7 @@ use crate::programs::slice::{Plane, Slice};
 
 /// Section 3.3: an X-Y plane without hints, seconds.
 const XY_PLAIN_S: f64 = 15.0;
-/// How far a disk's time may deviate from that, as a share, for the disk to be kept.
+/// How far a disk's time may deviate from [`XY_PLAIN_S`], as a share, for the disk to be kept.
 const TOLERANCE: f64 = 0.05;
 
 /// A slice along `plane`.

@@ -14,9 +14,9 @@ const LEFT: f64 = 74.0;
 const RIGHT: f64 = 350.0;
 const TOP: f64 = 16.0;
 const BOTTOM: f64 = 206.0;
-/// From the axis' ends to the first and the last point.
+/// Distance from the axis' ends to the first and the last point.
 const INSET: f64 = 22.0;
-/// From one row of figures to the next, and from one label to the next.
+/// Distance from one row of figures to the next, and from one label to the next.
 const ROW: f64 = 18.0;
 /// Most ticks above zero.
 const TICKS: usize = 5;
