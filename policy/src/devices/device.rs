@@ -279,7 +279,8 @@ impl Device {
 
     fn begins(&mut self, now: Nanos) {
         if self.under_way() == 0 {
-            self.depth.begins_after(now.saturating_sub(self.last_end));
+            let names = self.unresolved.len();
+            self.depth.begins_after(now.saturating_sub(self.last_end), names);
         }
     }
 
@@ -308,6 +309,7 @@ impl Device {
     /// A lookup begins.
     pub(crate) fn lookup_begun(&mut self, fetch: FetchId, lookup: Lookup) {
         self.begins(lookup.began);
+        self.depth.lookup_begins(lookup.began, fetch.0);
         self.outstanding += 1;
         if self.lookups.is_empty() {
             self.most_under_way = 0;
@@ -362,6 +364,7 @@ impl Device {
             && (stands_still || has_had_its_turn(first.get()))
         {
             self.overdue += 1;
+            self.depth.lookup_is_overdue();
             self.untold.push(first.remove().lookup);
         }
     }

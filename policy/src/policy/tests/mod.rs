@@ -11,7 +11,7 @@ use super::*;
 use crate::blocks::Claim;
 use crate::contract::{CostModel, CostSource, Reason, Work};
 
-use crate::devices::depth::DEPTH_SAMPLE;
+use crate::devices::depth::SAMPLE_MAX;
 use crate::hint::{Extent, FileId, HinterId, NameId, Segment, Target};
 use crate::rules::Rules;
 use proptest::prelude::*;
