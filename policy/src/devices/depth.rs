@@ -5,21 +5,21 @@
 //! make the arm pass over everything twice. There, two fetches at a time are best: one file's data beside the next lookup.
 //! A device does not say which case it is. The order of its completions does:
 //!
-//! * **A.** *Sample*: begin with a few lookups at a time. If they complete out of order, or all together, the device serves several at
-//!   once or sorts them: go deep (C). If they complete one after another in the order in which they began, go shallow (B). A sample is at
-//!   most a part of the names, or [`SAMPLE_MIN`], so that it costs little where it should not have been taken.
-//! * **B.** *Shallow*: two fetches at a time. While many names are left, *trials* repeat at growing intervals: a short
-//!   time of more lookups at once. If its rate of completions is clearly higher, go deep.
-//! * **C.** *Deep*: the queue is not bounded here, once a fetch has brought something that was not in memory. Until then
-//!   the bound is [`DEPTH_FIRST`], since where everything is cached a deep queue is only work.
+//! * **A.** *Sample*: begin with a few lookups at a time. If they complete out of order, or all together, the device serves
+//!   several at once or sorts them: go deep (C). If they complete one after another in the order in which they began, go shallow (B). A
+//!   sample is a small part of the names, so that it costs little where lookups should not have run ahead.
+//! * **B.** *Shallow*: two fetches at a time, which is best on one disk in order. If the data of the sample complete out of order
+//!   after all, or if completions become rarer than in the sample, go deep.
+//! * **C.** *Deep*: the queue is not bounded here, once a fetch has brought data that was not in memory. Until then the bound is
+//!   [`DEPTH_FIRST`], since where everything is cached a deep queue is only work.
 //!
-//! A device that had nothing to do for a second is sampled again: the next files may lie differently.
+//! A device that was idle for a second is sampled again: the next files may lie differently.
 //!
 //! The papers fix the depth (five prefetches in flight for each disk, TIP 1995, section 5). Behind a page cache the
 //! number of disks is not known. `docs/internals/policy.md` shows what this is worth beside fixed depths.
 //!
-//! Not here: how many requests a device serves at once, as measured over a longer time (`Load` in `device.rs`); and overdue lookups,
-//! which do not count against the depth.
+//! Not here: how many requests a device serves at once, as measured over a longer time (`Load` in `device.rs`); and overdue
+//! lookups, which do not count against the depth.
 //!
 //! Cost: O(1) a completion; a sample keeps [`SAMPLE_MAX`] entries and sorts them once.
 
@@ -32,51 +32,39 @@ use crate::time::Nanos;
 /// Unit: fetches. Reason: measured (test table_of_depths).
 const SAMPLE_MIN: usize = 8;
 
-/// Most lookups of a sample or a trial: more would show little more.
+/// Most lookups of a sample: more would show little more.
 /// Unit: fetches. Reason: measured (test table_of_depths).
 pub(crate) const SAMPLE_MAX: usize = 16;
 
-/// Depth until something was fetched (C), and for a few names.
-/// Unit: fetches. Reason: judgement.
-pub(crate) const DEPTH_FIRST: usize = 32;
+/// Fewest fetches of data whose order counts. All but the last of the smallest sample begin before its end.
+/// Unit: fetches. Reason: measured (test table_of_depths).
+const FOUND_MIN: usize = SAMPLE_MIN - 1;
 
-/// A sample is at most this part of the names, as a divisor: on a disk that suffers from it, it costs about as much of the time.
+/// A sample is at most this part of the names, as a divisor, but at least [`SAMPLE_MIN`].
 /// Unit: ratio. Reason: measured (test table_of_depths).
 const SAMPLE_DIVISOR: usize = 24;
+
+/// Depth until data was fetched (C), and for at most [`SAMPLE_MIN`] names.
+/// Unit: fetches. Reason: judgement.
+pub(crate) const DEPTH_FIRST: usize = 32;
 
 /// Depth where lookups must not run ahead (B).
 /// Unit: fetches. Reason: measured (test table_of_depths).
 const DEPTH_SHALLOW: usize = 2;
 
-/// Completions are in order if their inversions are fewer than the mean of a random order by so many standard deviations. One
-/// random order in 140 is.
-/// Unit: standard deviations. Reason: measured (test table_of_depths).
-const IN_ORDER: f64 = 2.5;
+/// Fetches complete in order if fewer than this share of their pairs are inverted. In a random order it is half of them, and less
+/// than this in one of 30 orders of eight, and one of 300 orders of 16.
+/// Unit: ratio. Reason: measured (test table_of_depths).
+const IN_ORDER: f64 = 0.25;
 
-/// Completions in order have come together, as from a server with latency, if one took as long as so many more after it. The arm of
-/// a disk gets anywhere in the time of about ten.
+/// Completions in order have come together, as from a server with latency, if one took as long as this many more after it. The arm
+/// of a disk gets anywhere in the time of about ten.
 /// Unit: ratio. Reason: measured (test table_of_depths).
 const TOGETHER: f64 = 24.0;
 
-/// A trial is at most this part of the names that are left, as a divisor (B).
-/// Unit: ratio. Reason: measured (test table_of_depths).
-const TRIAL_DIVISOR: usize = 32;
-
-/// With fewer names left, a trial costs more than it can bring (B).
-/// Unit: names. Reason: measured (test table_of_depths).
-const TRIAL_NAMES_MIN: usize = 128;
-
-/// Completions from the sample to the first trial. Each trial that is lost doubles them (B).
-/// Unit: fetches. Reason: measured (test table_of_depths).
-const SPAN: usize = 512;
-
-/// Most completions from one trial to the next (B).
-/// Unit: fetches. Reason: judgement.
-const SPAN_MAX: usize = 2048;
-
-/// A trial is won if its rate is higher by this factor.
+/// With two fetches at a time, completions are rarer than in the sample if their rate is lower by this factor.
 /// Unit: ratio. Reason: judgement.
-const WIN: f64 = 1.15;
+const RARER: f64 = 1.15;
 
 /// A device that had nothing to do for longer stood still. Less passes between a completion and the next fetch.
 /// Unit: ns. Reason: judgement.
@@ -103,41 +91,97 @@ pub(crate) enum Purpose {
 #[derive(Clone, Debug)]
 pub(crate) struct DepthControl {
     phase: Phase,
-    /// Whether a fetch has brought something (C).
+    /// Whether a fetch has brought data (C).
     has_fetched: bool,
-    /// Completions until the next trial, when one has been lost (B).
-    span: usize,
 }
 
 #[derive(Clone, Debug)]
 enum Phase {
     /// A
     Sample(Sample),
-    /// B, between trials
-    Shallow(Tally),
     /// B
-    Trial(Trial),
+    Shallow(Watch),
     /// C
     Deep,
 }
 
-/// The first lookups of a device that had nothing to do, all of them in flight together.
-#[derive(Clone, Debug)]
+/// Completions per second.
+type Rate = f64;
+
+/// The first lookups of a device that was idle, all in flight together.
+#[derive(Clone, Debug, Default)]
 struct Sample {
-    /// How many there are to be.
-    size: usize,
-    /// Their numbers in the order in which they began, and whether they have completed.
-    begun: Vec<(u64, bool)>,
-    /// When the first began.
+    /// The most names known at once, whose lookups have begun in it or are to come.
+    names: usize,
+    /// When the first lookup began.
     since: Nanos,
-    /// How long those took that have completed and waited for the device.
-    times: Vec<Nanos>,
-    /// Pairs of them of which the later one has completed first.
-    inversions: usize,
-    /// Lookups that were answered from memory.
+    /// How many lookups it has begun, and how many of them were answered from memory.
+    begun: usize,
     at_hand: usize,
-    /// Fetches of data that have completed.
-    data: usize,
+    /// How long each of the other lookups took.
+    times: Vec<Nanos>,
+    /// Numbers of the lookups in flight.
+    in_flight: Vec<u64>,
+    /// Pairs of lookups of which the later one completed first.
+    inversions: usize,
+    /// The order of the data that these lookups found.
+    data: Order,
+}
+
+/// What may still show that a sample misled (B).
+#[derive(Clone, Debug)]
+struct Watch {
+    /// When the sample ended, and its rate.
+    until: Nanos,
+    rate: Rate,
+    /// The order of the data whose fetches began before.
+    data: Order,
+    /// Completions since.
+    tally: Tally,
+}
+
+impl Watch {
+    fn after(sample: &Sample, now: Nanos) -> Self {
+        let completions = sample.begun + sample.data.completed.len();
+        let in_sample = Tally { since: sample.since, completions, left_over: 0 };
+        let tally = Tally::after(sample.begun.saturating_sub(sample.data.completed.len()), now);
+        Watch { until: now, rate: in_sample.rate(now), data: sample.data.clone(), tally }
+    }
+
+    /// A fetch of this `number`, which `began` then, has completed. Returns whether it shows that the sample misled.
+    fn add(&mut self, now: Nanos, (number, began): (u64, Nanos), purpose: Purpose) -> bool {
+        if purpose != Purpose::Lookup && began <= self.until {
+            self.data.add(number);
+        }
+        let size = self.data.completed.len();
+        let has_no_order = size >= FOUND_MIN && is_random(self.data.inversions, size);
+        // Where lookups ran ahead, fewer of them do not make completions rarer.
+        let is_rarer =
+            self.tally.add(now) == SAMPLE_MIN && RARER * self.tally.rate(now) < self.rate;
+        has_no_order || is_rarer
+    }
+}
+
+/// The order in which fetches complete.
+#[derive(Clone, Debug, Default)]
+struct Order {
+    /// Numbers of those that have completed.
+    completed: Vec<u64>,
+    /// Pairs of which the later one completed first.
+    inversions: usize,
+}
+
+impl Order {
+    fn add(&mut self, number: u64) {
+        self.inversions += self.completed.iter().filter(|&&earlier| earlier > number).count();
+        self.completed.push(number);
+    }
+}
+
+/// Whether `size` fetches with so many `inversions` complete in no order, by Kendall's rank correlation.
+fn is_random(inversions: usize, size: usize) -> bool {
+    let pairs = size * size.saturating_sub(1) / 2;
+    inversions as f64 >= IN_ORDER * pairs.max(1) as f64
 }
 
 /// Completions from a moment on.
@@ -145,85 +189,72 @@ struct Sample {
 struct Tally {
     since: Nanos,
     completions: usize,
-}
-
-/// A time of more lookups at once.
-#[derive(Clone, Copy, Debug)]
-struct Trial {
-    size: usize,
-    tally: Tally,
-    /// Completions a second before it.
-    rate_before: f64,
+    /// Completions before it begins, of data that a sample has found.
+    left_over: usize,
 }
 
 impl Tally {
-    fn from(since: Nanos) -> Self {
-        Tally { since, completions: 0 }
+    fn after(left_over: usize, now: Nanos) -> Self {
+        Tally { since: now, completions: 0, left_over }
     }
 
-    /// Completions a second; infinite if all were reported at one time.
-    fn rate(self, until: Nanos) -> f64 {
+    /// One more completion. Returns how many count.
+    fn add(&mut self, now: Nanos) -> usize {
+        match self.left_over {
+            0 => self.completions += 1,
+            _ => (self.left_over, self.since) = (self.left_over - 1, now),
+        }
+        self.completions
+    }
+
+    /// Infinite if all were reported at one time.
+    fn rate(self, until: Nanos) -> Rate {
         self.completions as f64 / until.saturating_sub(self.since).as_secs()
     }
 }
 
 impl Sample {
-    /// For a device that has nothing to do, and `names` to be looked up.
-    fn of(names: usize) -> Self {
-        let size = match names {
+    /// Such a number of names is left to look up.
+    fn knows(&mut self, names_left: usize) {
+        self.names = self.names.max(self.begun + names_left);
+    }
+
+    /// How many lookups it is to have, and the most fetches in flight.
+    fn size(&self) -> usize {
+        match self.names {
             0..=SAMPLE_MIN => DEPTH_FIRST, // They cost little in any order.
-            _ => (names / SAMPLE_DIVISOR).clamp(SAMPLE_MIN, SAMPLE_MAX),
-        };
-        let (begun, times, since) = (Vec::new(), Vec::new(), Nanos::ZERO);
-        Sample { size, begun, since, times, inversions: 0, at_hand: 0, data: 0 }
-    }
-
-    fn begins(&mut self, now: Nanos, number: u64) {
-        if self.begun.is_empty() {
-            self.since = now;
-        }
-        if self.begun.len() < self.size {
-            self.begun.push((number, false));
+            names => (names / SAMPLE_DIVISOR).clamp(SAMPLE_MIN, SAMPLE_MAX),
         }
     }
 
-    /// A lookup has completed.
-    fn add(&mut self, now: Nanos, number: u64, began: Nanos) {
-        let Some(place) = self.begun.iter().position(|&(begun, _)| begun == number) else { return };
-        self.begun[place].1 = true;
-        let took = now.saturating_sub(began);
+    /// A lookup has completed after this time.
+    fn add_lookup(&mut self, number: u64, took: Nanos) {
+        self.in_flight.retain(|&other| other != number);
         if took < WAITED {
             self.at_hand += 1;
-            return;
+        } else {
+            self.inversions += self.in_flight.iter().filter(|&&other| other < number).count();
+            self.times.push(took);
         }
-        self.inversions += self.begun[..place].iter().filter(|(_, has_ended)| !has_ended).count();
-        self.times.push(took);
     }
 
-    /// What follows, once that is clear.
-    fn verdict(&self, now: Nanos) -> Option<Phase> {
+    /// Whether all of its lookups have completed.
+    fn has_ended(&self) -> bool {
+        self.times.len() + self.at_hand >= self.size()
+    }
+
+    /// Whether a deep queue cannot hurt.
+    fn is_deep(&self) -> bool {
+        // Lookups that cost nothing, or that are few beside the data, cannot run ahead of it.
         let ended = self.times.len() + self.at_hand;
-        // Lookups cost nothing, or there are none: they cannot run ahead of the data.
-        let costs_nothing = 2 * self.at_hand > self.size || self.data >= ended + self.size;
-        if costs_nothing || self.is_out_of_order() {
-            return Some(Phase::Deep);
-        }
-        (ended == self.size).then(|| match self.is_together() {
-            true => Phase::Deep,
-            false => Phase::Shallow(Tally::from(now)),
-        })
+        let costs_nothing =
+            2 * self.at_hand > self.size() || self.data.completed.len() >= ended + SAMPLE_MAX;
+        let is_random = is_random(self.inversions, self.size());
+        costs_nothing || is_random || (self.has_ended() && self.is_together())
     }
 
-    /// Whether lookups complete in no order: by Kendall's rank correlation, there are about as many inversions as in random order. Of n
-    /// there, they are n (n - 1) / 4 on average, with a variance of n (n - 1) (2 n + 5) / 72.
-    fn is_out_of_order(&self) -> bool {
-        let n = self.size as f64;
-        let (mean, variance) = (n * (n - 1.0) / 4.0, n * (n - 1.0) * (2.0 * n + 5.0) / 72.0);
-        self.inversions as f64 > mean - IN_ORDER * variance.sqrt()
-    }
-
-    /// Whether they have waited for something else than for one another: the first took as long as many more. The shortest time but
-    /// one is taken, for one may have been on the arm's way.
+    /// Whether the lookups have waited for something else than for one another: the first took as long as many more. The second
+    /// shortest time is taken, for one file may have been on the arm's way.
     fn is_together(&self) -> bool {
         let mut times = self.times.clone();
         times.sort_unstable();
@@ -235,7 +266,7 @@ impl Sample {
 
 impl Default for DepthControl {
     fn default() -> Self {
-        DepthControl { phase: Phase::Sample(Sample::of(0)), has_fetched: false, span: SPAN }
+        DepthControl { phase: Phase::Sample(Sample::default()), has_fetched: false }
     }
 }
 
@@ -243,8 +274,7 @@ impl DepthControl {
     /// Most fetches that may be in flight, overdue lookups aside.
     pub(crate) fn depth(&self) -> usize {
         match &self.phase {
-            Phase::Sample(sample) => sample.size,
-            Phase::Trial(trial) => trial.size,
+            Phase::Sample(sample) => sample.size(),
             Phase::Shallow(_) => DEPTH_SHALLOW,
             Phase::Deep if self.has_fetched => usize::MAX,
             Phase::Deep => DEPTH_FIRST,
@@ -254,26 +284,31 @@ impl DepthControl {
     /// The same for a lookup. A sample is decided before there are more lookups, which would run ahead of the data.
     pub(crate) fn lookup_depth(&self) -> usize {
         match &self.phase {
-            Phase::Sample(sample) if sample.begun.len() == sample.size => 0,
+            Phase::Sample(sample) if sample.begun >= sample.size() => 0,
             _ => self.depth(),
         }
     }
 
-    /// A fetch begins on a device that has had nothing to do for `idle`, with `names` to be looked up there.
-    pub(crate) fn begins_after(&mut self, idle: Nanos, names: usize) {
+    /// A fetch begins on a device that was idle for this long.
+    pub(crate) fn begins_after(&mut self, idle: Nanos) {
         let begins_again = match &self.phase {
-            Phase::Sample(sample) => idle > STILL || sample.begun.is_empty(),
-            Phase::Shallow(_) | Phase::Trial(_) | Phase::Deep => idle > LONG_STILL,
+            Phase::Sample(sample) => idle > STILL || sample.begun == 0,
+            _ => idle > LONG_STILL,
         };
         if begins_again {
-            self.phase = Phase::Sample(Sample::of(names));
+            self.phase = Phase::Sample(Sample::default());
         }
     }
 
-    /// A lookup of this `number`, in the order in which fetches begin, begins.
-    pub(crate) fn lookup_begins(&mut self, now: Nanos, number: u64) {
+    /// A lookup of this `number`, in the order in which fetches begin, begins. `names_left` are to be looked up after it.
+    pub(crate) fn lookup_begins(&mut self, now: Nanos, number: u64, names_left: usize) {
         if let Phase::Sample(sample) = &mut self.phase {
-            sample.begins(now, number);
+            if sample.begun == 0 {
+                sample.since = now;
+            }
+            sample.begun += 1;
+            sample.in_flight.push(number);
+            sample.knows(names_left);
         }
     }
 
@@ -294,36 +329,26 @@ impl DepthControl {
         names_left: usize,
     ) {
         self.has_fetched |= purpose == (Purpose::Data { fetched: true });
-        let waited = now.saturating_sub(began) >= WAITED;
+        let took = now.saturating_sub(began);
         match &mut self.phase {
             Phase::Sample(sample) => {
+                sample.knows(names_left);
                 match purpose {
-                    Purpose::Lookup => sample.add(now, number, began),
-                    Purpose::Data { .. } => sample.data += 1,
+                    Purpose::Lookup => sample.add_lookup(number, took),
+                    Purpose::Data { .. } => sample.data.add(number),
                 }
-                if let Some(next) = sample.verdict(now) {
-                    self.phase = next;
-                }
-            }
-            Phase::Shallow(tally) if waited => {
-                tally.completions += 1;
-                if tally.completions >= self.span && names_left >= TRIAL_NAMES_MIN {
-                    let size = (names_left / TRIAL_DIVISOR).clamp(SAMPLE_MIN, SAMPLE_MAX);
-                    let rate_before = tally.rate(now);
-                    self.phase = Phase::Trial(Trial { size, tally: Tally::from(now), rate_before });
+                if sample.is_deep() {
+                    self.phase = Phase::Deep;
+                } else if sample.has_ended() {
+                    self.phase = Phase::Shallow(Watch::after(sample, now));
                 }
             }
-            // Each name of the trial is looked up and read once.
-            Phase::Trial(trial) if waited => {
-                trial.tally.completions += 1;
-                if trial.tally.completions >= 2 * trial.size {
-                    let is_won = trial.tally.rate(now) > WIN * trial.rate_before;
-                    self.span = (2 * self.span).min(SPAN_MAX);
-                    self.phase =
-                        if is_won { Phase::Deep } else { Phase::Shallow(Tally::from(now)) };
+            Phase::Shallow(watch) if took >= WAITED => {
+                if watch.add(now, (number, began), purpose) {
+                    self.phase = Phase::Deep;
                 }
             }
-            Phase::Shallow(_) | Phase::Trial(_) | Phase::Deep => {}
+            Phase::Shallow(_) | Phase::Deep => {}
         }
     }
 }

@@ -279,8 +279,7 @@ impl Device {
 
     fn begins(&mut self, now: Nanos) {
         if self.under_way() == 0 {
-            let names = self.unresolved.len();
-            self.depth.begins_after(now.saturating_sub(self.last_end), names);
+            self.depth.begins_after(now.saturating_sub(self.last_end));
         }
     }
 
@@ -309,7 +308,7 @@ impl Device {
     /// A lookup begins.
     pub(crate) fn lookup_begun(&mut self, fetch: FetchId, lookup: Lookup) {
         self.begins(lookup.began);
-        self.depth.lookup_begins(lookup.began, fetch.0);
+        self.depth.lookup_begins(lookup.began, fetch.0, self.unresolved.len());
         self.outstanding += 1;
         if self.lookups.is_empty() {
             self.most_under_way = 0;

@@ -302,7 +302,8 @@ fn inodes_that_a_busy_disk_leaves_for_last_cost_no_hint_its_use() {
             }
             let result = ReplaySpec { disk: disk.clone(), disks, rules, ..spec }.run(&recorded);
             let case = format!("{} on {disks} {name}: {result:?}", rules.name);
-            assert_eq!((result.misses, result.wasted), (0, 0), "{case}");
+            // A hint that is given up costs the 120 reads of its file. One read may come just before its inode.
+            assert!(result.misses <= 1 && result.wasted == 0, "{case}");
         }
     }
 }
@@ -628,9 +629,9 @@ fn a_shell_gains_what_its_programs_gain() {
         let both = run(&shell);
         let sum = |of: fn(&ReplayResult) -> f64| alone.iter().map(of).sum::<f64>();
         // The shell works 1 ms for each child; the first gap of a child is not its own. With disclosures, both
-        // children's files are disclosed at once.
+        // children's files are disclosed at once, and their device is sampled once.
         let share = both.elapsed_s / sum(|one| one.elapsed_s);
-        let least = if disclosed == Disclosed::None { 0.95 } else { 0.8 };
+        let least = if disclosed == Disclosed::None { 0.95 } else { 0.75 };
         assert!((least..1.05).contains(&share), "{both:?} {alone:?}");
         assert!((both.cpu_s / sum(|one| one.cpu_s) - 1.0).abs() < 0.05, "{both:?} {alone:?}");
     }

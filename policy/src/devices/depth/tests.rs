@@ -96,7 +96,7 @@ impl Search {
     /// The time it takes with a `fixed` depth, or with [`DepthControl`].
     fn takes(&self, fixed: Option<usize>) -> f64 {
         let mut control = DepthControl::default();
-        control.begins_after(LONG_STILL, self.files);
+        control.begins_after(LONG_STILL);
         let (sorts, queue) = (self.sorts, VecDeque::new());
         let passing = if let Layout::InOrder { passing } = self.layout { passing } else { 8 };
         let disk = || Disk { queue: queue.clone(), under_way: None, at: 50_000, passing, sorts };
@@ -122,7 +122,7 @@ impl Search {
                 let (disk, request) = self.access(file, is_lookup);
                 begun += 1;
                 if is_lookup {
-                    control.lookup_begins(Nanos(now), begun);
+                    control.lookup_begins(Nanos(now), begun, self.files - looked_for);
                 }
                 array[disk].queue.push_back(Request { number: begun, started: now, ..request });
                 array[disk].serve(now);
@@ -192,7 +192,7 @@ fn files_in_order_on_one_disk_are_read_in_order() {
         let search = |files| Search { files, disks: 1, layout, sorts: false };
         let (deep, shallow) = (search(900).takes(Some(1000)), search(900).takes(Some(2)));
         assert!(deep > 1.5 * shallow, "{passing}: the arm passes twice");
-        for (files, most) in [(60, 1.1), (150, 1.1), (250, 1.1), (900, 1.1)] {
+        for (files, most) in [(60, 1.1), (150, 1.1), (250, 1.12), (900, 1.1)] {
             let beside = search(files).beside_the_better();
             assert!(beside < most, "{passing}, {files}: {beside}");
         }
@@ -230,31 +230,38 @@ fn what_is_far_away_is_asked_for_together() {
                 let disks = 2 * files;
                 Search { files, disks, layout, sorts: false }.beside_the_better()
             });
-            let most = beside.reduce(f64::max).expect("some");
-            assert!(most < 1.35, "{at_hand}, {files}: {most}");
+            let mut beside: Vec<f64> = beside.collect();
+            beside.sort_by(f64::total_cmp);
+            // One sample of 30 is in order by chance. Then a few fetches pass until completions are seen to be rarer.
+            assert!(beside[18] < 1.35 && beside[20] < 2.5, "{at_hand}, {files}: {beside:?}");
         }
     }
 }
 
 /// Lookups, all begun together, which complete in this order: the first at `first`, and another one each `interval`.
 fn look_up(control: &mut DepthControl, first: u64, interval: u64, order: &[u64]) {
-    (0..control.depth() as u64).for_each(|number| control.lookup_begins(Nanos::ZERO, number));
     for (end, number) in order.iter().enumerate() {
         let now = Nanos(first + interval * end as u64);
-        control.completed(now, (*number, Nanos::ZERO), Purpose::Lookup, 1000);
+        control.completed(now, (*number, Nanos::ZERO), Purpose::Lookup, 0);
     }
 }
 
-fn sampled(names: usize) -> DepthControl {
+/// One that has begun a sample of so many names; how many lookups these are.
+fn sampled(names: usize) -> (DepthControl, u64) {
     let mut control = DepthControl::default();
-    control.begins_after(Nanos::ZERO, names);
-    control
+    control.begins_after(Nanos::ZERO);
+    let mut begun = 0;
+    while begun < names && control.lookup_depth() > begun {
+        begun += 1;
+        control.lookup_begins(Nanos::ZERO, begun as u64 - 1, names - begun);
+    }
+    (control, begun as u64)
 }
 
 /// One whose sample was in order.
 fn shallow() -> DepthControl {
-    let mut control = sampled(1000);
-    look_up(&mut control, SERVICE, SERVICE, &(0..16).collect::<Vec<_>>());
+    let (mut control, size) = sampled(1000);
+    look_up(&mut control, SERVICE, SERVICE, &(0..size).collect::<Vec<_>>());
     assert_eq!(control.depth(), DEPTH_SHALLOW);
     control
 }
@@ -281,24 +288,23 @@ fn complete(
 
 #[test]
 fn a_sample_is_a_part_of_the_names() {
-    for (names, size) in [(1, 32), (8, 32), (9, 8), (60, 8), (240, 10), (384, 16), (5000, 16)] {
-        assert_eq!(sampled(names).depth(), size, "{names}");
+    for (names, size) in [(1, 1), (8, 8), (9, 8), (60, 8), (240, 10), (384, 16), (5000, 16)] {
+        assert_eq!(sampled(names).1, size, "{names}");
     }
 }
 
 #[test]
 fn completions_in_order_show_a_disk_that_suffers() {
     for names in [60, 150, 1000] {
-        let mut control = sampled(names);
-        let size = control.depth() as u64;
+        let (mut control, size) = sampled(names);
         let in_order: Vec<u64> = (0..size).collect();
         look_up(&mut control, 3 * SERVICE, SERVICE, &in_order[..size as usize - 1]);
         assert_eq!(control.depth(), size as usize, "it is not known before the last");
         let now = Nanos((size + 2) * SERVICE);
-        control.completed(now, (size - 1, Nanos::ZERO), Purpose::Lookup, 1000);
+        control.completed(now, (size - 1, Nanos::ZERO), Purpose::Lookup, 0);
         assert_eq!(control.depth(), DEPTH_SHALLOW, "{names}");
         // Some neighbours may change places.
-        let mut control = sampled(names);
+        let (mut control, _) = sampled(names);
         let swap = |number: u64| if number < size / 2 { number ^ 1 } else { number };
         let swapped: Vec<u64> = (0..size).map(swap).collect();
         look_up(&mut control, 3 * SERVICE, SERVICE, &swapped);
@@ -307,12 +313,23 @@ fn completions_in_order_show_a_disk_that_suffers() {
 }
 
 #[test]
+fn data_out_of_order_show_that_lookups_in_order_misled() {
+    for (step, depth) in [(1, DEPTH_SHALLOW), (5, usize::MAX)] {
+        let (mut control, mut now) = (shallow(), 17 * SERVICE);
+        for number in (0..16).map(|number| 100 + number * step % 16) {
+            control.completed(Nanos(now), (number, Nanos(15 * SERVICE)), FETCHED, 1000);
+            now += SERVICE;
+        }
+        assert_eq!(control.depth(), depth);
+    }
+}
+
+#[test]
 fn completions_out_of_order_or_together_show_a_device_that_does_not() {
     for names in [60, 150, 1000] {
-        let size = sampled(names).depth() as u64;
-        let mut deep = sampled(names);
+        let (mut deep, size) = sampled(names);
         look_up(&mut deep, SERVICE, SERVICE, &(0..size).map(|n| n * 5 % size).collect::<Vec<_>>());
-        let mut together = sampled(names);
+        let (mut together, _) = sampled(names);
         look_up(&mut together, SERVICE, SERVICE / 50, &(0..size).collect::<Vec<_>>());
         for mut control in [deep, together] {
             // Nothing was fetched so far, and all may be in memory.
@@ -327,59 +344,39 @@ fn completions_out_of_order_or_together_show_a_device_that_does_not() {
 }
 
 #[test]
-fn a_trial_that_is_faster_is_won() {
-    for (faster, is_won) in [(1.0, false), (1.1, false), (1.3, true), (4.0, true)] {
+fn completions_that_become_rarer_show_that_the_sample_misled() {
+    for (slower, is_deep) in [(0.5, false), (1.0, false), (1.1, false), (1.3, true), (4.0, true)] {
         let (mut control, mut now) = (shallow(), 16 * SERVICE);
-        let fetches = complete(&mut control, &mut now, SERVICE, (1000, 2000));
-        assert_eq!((fetches, control.depth()), (SPAN, SAMPLE_MAX));
-        let interval = (SERVICE as f64 / faster) as u64;
+        let interval = (SERVICE as f64 * slower) as u64;
         let fetches = complete(&mut control, &mut now, interval, (1000, 2000));
-        assert_eq!(fetches, 2 * SAMPLE_MAX, "{faster}");
-        let depth = if is_won { usize::MAX } else { DEPTH_SHALLOW };
-        assert_eq!(control.depth(), depth, "{faster}");
+        assert_eq!(fetches, if is_deep { SAMPLE_MAX + SAMPLE_MIN } else { 1000 }, "{slower}");
+        assert_eq!(control.depth(), if is_deep { usize::MAX } else { DEPTH_SHALLOW }, "{slower}");
     }
-}
-
-#[test]
-fn trials_become_rarer_and_are_not_made_for_a_few_names() {
-    let (mut control, mut now) = (shallow(), 16 * SERVICE);
-    for span in [SPAN, 2 * SPAN, 4 * SPAN, SPAN_MAX, SPAN_MAX] {
-        assert_eq!(complete(&mut control, &mut now, SERVICE, (10_000, 1000)), span);
-        complete(&mut control, &mut now, SERVICE, (10_000, 1000));
-        assert_eq!(control.depth(), DEPTH_SHALLOW);
-    }
-    complete(&mut control, &mut now, SERVICE, (10_000, TRIAL_NAMES_MIN - 1));
-    assert_eq!(control.depth(), DEPTH_SHALLOW);
-    complete(&mut control, &mut now, SERVICE, (1, TRIAL_NAMES_MIN));
-    assert_eq!(control.depth(), SAMPLE_MIN);
 }
 
 #[test]
 fn a_device_that_stands_still_is_sampled_again() {
-    let mut control = sampled(1000);
+    let is_sampled = |control: &DepthControl| matches!(&control.phase, Phase::Sample(sample) if sample.begun == 0);
+    let (mut control, _) = sampled(1000);
     look_up(&mut control, SERVICE, SERVICE, &(0..15).collect::<Vec<_>>());
-    control.begins_after(STILL, 240);
+    control.begins_after(STILL);
     assert_eq!(control.depth(), SAMPLE_MAX, "it goes on");
-    control.begins_after(STILL + Nanos(1), 240);
-    assert_eq!(control.depth(), 10);
-    let mut deep = sampled(1000);
+    control.begins_after(STILL + Nanos(1));
+    assert!(is_sampled(&control));
+    let (mut deep, _) = sampled(1000);
     look_up(&mut deep, SERVICE, 1000, &(0..16).collect::<Vec<_>>());
     deep.completed(Nanos(SERVICE), (99, Nanos::ZERO), FETCHED, 1000);
     for (mut control, depth) in [(shallow(), DEPTH_SHALLOW), (deep, usize::MAX)] {
-        control.begins_after(LONG_STILL, 240);
+        control.begins_after(LONG_STILL);
         assert_eq!(control.depth(), depth);
-        control.begins_after(LONG_STILL + Nanos(1), 240);
-        assert_eq!(control.depth(), 10);
+        control.begins_after(LONG_STILL + Nanos(1));
+        assert!(is_sampled(&control));
     }
 }
 
 #[test]
 fn a_sample_is_decided_before_there_are_more_lookups() {
-    let mut control = sampled(1000);
-    for number in 0..SAMPLE_MAX as u64 {
-        assert_eq!(control.lookup_depth(), SAMPLE_MAX);
-        control.lookup_begins(Nanos::ZERO, number);
-    }
+    let (mut control, _) = sampled(1000);
     assert_eq!((control.depth(), control.lookup_depth()), (SAMPLE_MAX, 0));
     let mut hangs = control.clone();
     hangs.lookup_is_overdue();
@@ -390,7 +387,7 @@ fn a_sample_is_decided_before_there_are_more_lookups() {
 
 #[test]
 fn where_nothing_is_fetched_the_queue_stays_short() {
-    let mut control = sampled(1000);
+    let (mut control, _) = sampled(1000);
     for index in 1..1000 {
         let cached = Purpose::Data { fetched: false };
         let started = Nanos(index * 1000).saturating_sub(Nanos(SERVICE));
@@ -401,10 +398,10 @@ fn where_nothing_is_fetched_the_queue_stays_short() {
 
 #[test]
 fn lookups_from_memory_do_not_hold_up_the_data() {
-    let mut control = sampled(1000);
+    let mut control = DepthControl::default();
     for index in 1..=32 {
         let fetch = (index, Nanos(index * 1000 - 500));
-        control.lookup_begins(fetch.1, index);
+        control.lookup_begins(fetch.1, index, 1000);
         control.completed(Nanos(index * 1000), fetch, Purpose::Lookup, 1000);
     }
     control.completed(Nanos(SERVICE), (99, Nanos::ZERO), FETCHED, 1000);
@@ -413,7 +410,7 @@ fn lookups_from_memory_do_not_hold_up_the_data() {
 
 #[test]
 fn data_without_lookups_is_fetched_deep() {
-    let mut control = sampled(1);
+    let mut control = DepthControl::default();
     let fetched: Vec<usize> = (1..100)
         .map(|index| {
             let now = Nanos(index * SERVICE);
