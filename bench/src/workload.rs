@@ -154,8 +154,8 @@ fn draws(things: u64, mut draw: impl FnMut(&mut Random) -> u64) -> Vec<u32> {
 }
 
 impl Bench {
-    /// `workload` with memory for `capacity_blocks`, after a warm-up in which nearly every stream has replaced
-    /// or read again what is in memory.
+    /// `workload` with memory for `capacity_blocks`, after a warm-up. With streams, nearly every stream has replaced or read
+    /// again what is in memory. Without streams (`lru`), memory is full, and the workload has made half as many reads.
     pub fn new(workload: Workload, capacity_blocks: u64) -> Self {
         let parts = (capacity_blocks / PART_BLOCKS).clamp(1, STREAMS_MAX);
         let streams = if workload.rules() == Rules::FORETELL { parts } else { 0 };

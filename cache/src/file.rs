@@ -162,8 +162,8 @@ impl File {
     /// Tells the cache that these bytes of the file, or its size, have changed.
     ///
     /// Reads that begin after this has returned find the new bytes, by any handle [on this
-    /// file](crate::Session::open_again). Reads in flight find the old or the new bytes; they fail as
-    /// [`Changed`](BackendError::Changed) if they reach beyond the new end.
+    /// file](crate::Session::open_again). Reads in flight find the old or the new bytes; those that
+    /// reach beyond the new end find the old bytes or fail as [`Changed`](BackendError::Changed).
     ///
     /// Only for objects that may [change while they are open](crate::backend::local::LocalBackend::open_changing). The
     /// caller makes the changes or comes to know of them. The file's version has no meaning afterwards.

@@ -31,7 +31,7 @@
 //! * `shared` drives the `engine`, which decides what is fetched and kept.
 //! * `slab` and `free` are the memory of the blocks, `buffer` is aligned memory for direct I/O.
 //! * `records` tells the policy of hits, `read_ahead` predicts sequential reads.
-//! * `limit` and `speed` find how many requests and bytes a device gets at once.
+//! * `limit` bounds the prefetch requests in flight at a device, `speed` estimates how many bytes in flight keep it busy.
 //! * [`backend`] is where data comes from, [`tier`] keeps blocks of a remote store on a local disk.
 
 pub mod backend;

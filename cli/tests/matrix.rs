@@ -192,7 +192,8 @@ fn go_programs() {
         \tout, err := exec.Command(\"cat\", os.Args[1]).CombinedOutput()\n\
         \tfmt.Println(len(out), err)\n\
         \tos.Exit(3)\n}\n";
-    // With C in it, a Go program is linked dynamically, and finds the kernel's data on the stack by itself.
+    // With C in it, a Go program is linked dynamically. It finds the auxiliary vector without libc, on the stack behind the
+    // environment.
     let with_c = "package main\n// #include <stdlib.h>\nimport \"C\"\nfunc init() { C.abs(1) }\n";
     for (cgo, library) in [("0", Library::Behind), ("1", Library::Along)] {
         let folder = folder();

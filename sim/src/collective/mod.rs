@@ -225,8 +225,8 @@ const COUNTED_NS: u64 = u64::MAX / 4;
 const NS_A_YEAR: f64 = 365.25 * 86_400.0 * 1e9;
 
 impl CollectiveSpec {
-    /// The paper's machine (tables 1 and 3): 8 HP 97560, 8 processors, blocks of 8 KB and SSTF. It reads a file
-    /// of `file_mb` MB by disk-directed I/O, without computing.
+    /// The paper's machine (tables 1 and 3): 8 HP 97560, 8 processors, blocks of 8 KB and SSTF. It reads four
+    /// files of `file_mb` MB each, one after another, by disk-directed I/O, without computing.
     pub fn paper(file_mb: u64) -> Self {
         CollectiveSpec {
             processors: 8,

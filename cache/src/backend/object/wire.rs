@@ -8,9 +8,10 @@
 //! **B. `Content-Range: bytes 0-99/*`** does not tell the size of the file (RFC 9110, section 14.4). The size at `open` is
 //! filled in.
 //!
-//! **C. A whole file in place of a range** (status 200) is accepted if the range was the whole file.
+//! **C. A whole file in place of a range** (status 200) is accepted if the range was the whole file and `Content-Length` is the
+//! file's size.
 //!
-//! An answer without `Content-Length` (sent in chunks) is taken to be as long as its range. Without a range its length
+//! A part (status 206) without `Content-Length` (sent in chunks) is taken to be as long as its range. Without a range its length
 //! is not used.
 //!
 //! **D. Encodings.** Requests ask for uncompressed answers. If a web server compresses all the same, its bytes would be

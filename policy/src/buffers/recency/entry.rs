@@ -8,8 +8,8 @@ pub(super) const GHOST: u32 = 1 << 31;
 /// A ghost without a name.
 /// Unit: bits. Reason: layout.
 pub(super) const UNNAMED: u32 = u32::MAX;
-/// The numbers of named ghosts are below this. Numbers reach five times the most ghosts that were ever named at once. In the
-/// largest stacks an eighth of the entries are named ghosts.
+/// The numbers of named ghosts are below this. Numbers stay below five times the most ghosts that were ever named at once. The
+/// largest stack has 2^30 entries, of which about an eighth are named ghosts at most.
 /// Unit: entries. Reason: layout.
 pub(super) const NUMBER_MAX: u32 = UNNAMED & !GHOST;
 

@@ -92,7 +92,8 @@ impl Stream {
         }
     }
 
-    /// Notes that `block`, with its next use at `position`, is released. It is evicted if no other stream wants it.
+    /// Notes that `block`, with its next use at `position`, is released. It is evicted unless another estimator keeps it; then
+    /// [`use_of_leaving`](Self::use_of_leaving) needs no search.
     pub(crate) fn lets_go(&mut self, block: Block, position: u64) {
         self.let_go = Some((block, position));
     }
