@@ -145,8 +145,8 @@ impl HitCurve {
         }
     }
 
-    /// `H'(n)`, the slope of the majorant: the hits for each access that the last of `buffers` buffers brings; of no buffers, those
-    /// that a first one would bring. 0 beyond the last segment within reach.
+    /// `H'(n)`, the slope of the majorant: the hits for each access that the last of `buffers` buffers brings; of no buffers,
+    /// those that a first one would bring. 0 beyond the last segment within reach.
     #[inline]
     pub(crate) fn slope(&mut self, buffers: usize) -> f64 {
         // Case C.

@@ -156,8 +156,8 @@ pub(super) fn by_name<S: serde::Serializer>(
 /// Why the default policy is behind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reason {
-    /// The programs that it explains. With each, the most per cent by which the default may be [behind](Compared::behind) and this
-    /// reason still holds. These bounds lie just above the measured values.
+    /// The programs that it explains. With each, the most per cent by which the default may be [behind](Compared::behind) and
+    /// this reason still holds. These bounds lie just above the measured values.
     programs: &'static [(&'static str, f64)],
     why: &'static str,
 }

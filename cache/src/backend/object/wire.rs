@@ -11,8 +11,8 @@
 //! **C. A whole file in place of a range** (status 200) is accepted if the range was the whole file and `Content-Length` is the
 //! file's size.
 //!
-//! A part (status 206) without `Content-Length` (sent in chunks) is taken to be as long as its range. Without a range its length
-//! is not used.
+//! A part (status 206) without `Content-Length` (sent in chunks) is taken to be as long as its range. Without a range its
+//! length is not used.
 //!
 //! **D. Encodings.** Requests ask for uncompressed answers. If a web server compresses all the same, its bytes would be
 //! read as data: this is an error, unless the file's name says that it is compressed (`x.gz`). An object of a bucket

@@ -15,8 +15,8 @@
 //!   segments are exact.
 //!
 //! Cost, with s segments: O(1) a push, O(log s) a removal or question. A turn moves about seven floors on average, and one turn
-//! in sixteen moves all floors. In stacks of 1,024 to 8,191 entries that are asked after every second change, a turn moves ten to
-//! thirteen, and one in four or eight moves all.
+//! in sixteen moves all floors. In stacks of 1,024 to 8,191 entries that are asked after every second change, a turn moves ten
+//! to thirteen, and one in four or eight moves all.
 
 use super::log::{Log, Position};
 
