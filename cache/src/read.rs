@@ -3,6 +3,7 @@
 //! Two counts: `owed` are the blocks that the engine still has to get, under its lock; `left` are the blocks that are
 //! not copied yet. The thread that copies or fails the last block wakes the program, or calls its callback.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Thread;
@@ -149,7 +150,10 @@ impl Read {
                 Waiter::Call(then) => {
                     self.is_done.store(true, Ordering::Release);
                     let then = then.lock().unwrap_or_else(PoisonError::into_inner).take();
-                    then.expect("a read is done once")(self.take_error());
+                    let then = then.expect("a read is done once");
+                    let error = self.take_error();
+                    // The thread that completes reads goes on, whatever becomes of one of them. The panic was reported.
+                    let _ = catch_unwind(AssertUnwindSafe(|| then(error)));
                 }
             }
         }

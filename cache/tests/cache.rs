@@ -432,6 +432,25 @@ fn who_is_called_is_told_of_errors_once_and_last() {
     assert!(receiver.recv().is_err(), "it is called once");
 }
 
+#[test]
+fn a_callback_that_panics_holds_up_no_other_read() {
+    let backend = Arc::new(Held::default());
+    let file =
+        cache(64 << 20, 8192).attach(Arc::clone(&backend) as _).session().open("file").unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    for number in 0..4 {
+        let sender = sender.clone();
+        file.read_buffer_then(vec![0; 8192], 81_920 * number, move |_, read| {
+            assert!(number % 2 == 1, "a panic of a callback, which this test wants");
+            sender.send(read).unwrap();
+        });
+    }
+    drop(sender);
+    // All of them end in this thread.
+    backend.fail();
+    assert_eq!(receiver.into_iter().filter(Result::is_err).count(), 2);
+}
+
 /// A file whose reads wait for [`Held::go_on`].
 #[derive(Clone, Default)]
 struct Held(Arc<std::sync::Mutex<(bool, Vec<Request>)>>);

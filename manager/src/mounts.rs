@@ -2,7 +2,8 @@
 //!
 //! `stat` on the path would wait for the device, while the device is to be kept busy. So the mount table, which is in memory,
 //! tells the device: it is the one mounted at the longest mount point that is a prefix of the path. Symbolic links are not
-//! followed, so a path through one may be assigned to the wrong device's threads. That has no other effect.
+//! followed, so a path through one may be assigned to the wrong device's threads. Its lookups and
+//! fetches then count among the depth and costs of that device.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

@@ -100,6 +100,8 @@ pub(crate) struct Session {
     /// Streams of all connections.
     streams: usize,
     feeds: Vec<Supply>,
+    /// Streams of sources that have ended, with hints or blocks left to read.
+    supplied: Vec<StreamId>,
     /// Folders that wait to be listed.
     walks: VecDeque<PathBuf>,
     /// Number of sources so far.
@@ -162,6 +164,7 @@ impl Session {
             names_bytes: 0,
             streams: 0,
             feeds: Vec::new(),
+            supplied: Vec::new(),
             walks: VecDeque::new(),
             sources: 0,
             external,
@@ -249,9 +252,9 @@ impl Session {
 
     fn take_disclosures(&mut self) {
         let mut feeds = std::mem::take(&mut self.feeds);
-        let waiting = |feed: &Supply| self.policy.waiting_hints_by(feed.hinter);
-        let mut waiting: usize = feeds.iter().map(waiting).sum();
         feeds.retain_mut(|Supply { feed, hinter, stream, .. }| {
+            // Each feed by itself: one whose hints nobody reads must not hold up the others.
+            let mut waiting = self.policy.waiting_hints_by(*hinter);
             while waiting < LOW_WATER_HINTS && self.has_room(*hinter) {
                 match feed.next() {
                     Some(Ok(disclosure)) => {
@@ -262,12 +265,24 @@ impl Session {
                         self.source_errors += 1;
                         self.refused(error);
                     }
-                    None => return !feed.is_finished(),
+                    None if feed.is_finished() => {
+                        self.supplied.push(*stream);
+                        return false;
+                    }
+                    None => return true,
                 }
             }
             true
         });
         self.feeds.append(&mut feeds);
+        let (policy, now) = (&mut self.policy, Nanos(self.clock.elapsed().as_nanos() as u64));
+        self.supplied.retain(|&stream| {
+            let is_past = policy.is_past(stream);
+            if is_past {
+                policy.close(now, stream);
+            }
+            !is_past
+        });
     }
 
     /// Lists folders that were found, [`WALKS_MAX`] at a time.

@@ -64,7 +64,7 @@ pub struct Config {
     pub rules: Rules,
     /// The owner of the memory.
     pub memory: Memory,
-    /// Whether the policy finds the best number of prefetches in flight at a device by trial. It is for devices that may be one
+    /// Whether the policy samples how many prefetches a device may have in flight (`devices/depth.rs`). It is for devices that may be one
     /// disk or many. It does not depend on `memory`.
     pub tries_depths: bool,
     /// Source of the costs.

@@ -115,13 +115,13 @@ pub fn without_secrets(address: &str) -> String {
     match address.split_once("://") {
         Some((scheme, rest)) => {
             let (_, rest) = user_of(rest);
-            match scheme {
-                "http" | "https" => {
-                    let path = rest.split(['?', '#']).next().unwrap_or_default();
-                    let query = if rest.contains('?') { "?..." } else { "" };
-                    format!("{scheme}://{path}{query}")
-                }
-                _ => format!("{scheme}://{rest}"),
+            // In a key of a bucket a question mark is a character as any other.
+            let has_keys = ["s3", "s3a", "gs", "az", "abfs", "abfss"].contains(&scheme);
+            let path = rest.split(['?', '#']).next().unwrap_or_default();
+            match has_keys {
+                true => format!("{scheme}://{rest}"),
+                false if rest.contains('?') => format!("{scheme}://{path}?..."),
+                false => format!("{scheme}://{path}"),
             }
         }
         None => address.to_owned(),

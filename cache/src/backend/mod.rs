@@ -57,7 +57,8 @@ pub const KINDS: &[Kind] = &[
 
 /// Opens the store at an address, by the kind that has its scheme.
 ///
-/// # Errors [`AddressError::Scheme`] if no kind has this scheme; otherwise the errors of its kind.
+/// # Errors
+/// [`AddressError::Scheme`] if no kind has this scheme; otherwise the errors of its kind.
 pub fn at(address: &str, options: &AddressOptions<'_>) -> Result<Named, AddressError> {
     let by_address = || KINDS.iter().filter_map(|kind| kind.by_address);
     let scheme = address.split_once("://").map(|(scheme, _)| scheme);

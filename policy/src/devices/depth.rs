@@ -21,7 +21,10 @@
 //! Not here: how many requests a device serves at once, as measured over a longer time (`Load` in `device.rs`); and overdue
 //! lookups, which do not count against the depth.
 //!
-//! Cost: O(1) a completion; a sample keeps [`SAMPLE_MAX`] entries and sorts them once.
+//! Limits: an answer is for the whole list, unless the device rests; a list whose files further on lie differently is not sampled
+//! again. Completions are counted, not bytes: files of many clusters on one disk may be taken for a device that goes deep.
+//!
+//! Cost: O([`SAMPLE_MAX`]) a completion while it samples, then O(1).
 
 #[cfg(test)]
 mod tests;
@@ -142,9 +145,10 @@ struct Watch {
 
 impl Watch {
     fn after(sample: &Sample, now: Nanos) -> Self {
-        let completions = sample.begun + sample.data.completed.len();
+        let completions = sample.times.len() + sample.data.completed.len();
         let in_sample = Tally { since: sample.since, completions, left_over: 0 };
-        let tally = Tally::after(sample.begun.saturating_sub(sample.data.completed.len()), now);
+        let tally =
+            Tally::after(sample.times.len().saturating_sub(sample.data.completed.len()), now);
         Watch { until: now, rate: in_sample.rate(now), data: sample.data.clone(), tally }
     }
 
@@ -229,7 +233,8 @@ impl Sample {
 
     /// A lookup has completed after this time.
     fn add_lookup(&mut self, number: u64, took: Nanos) {
-        self.in_flight.retain(|&other| other != number);
+        let Some(place) = self.in_flight.iter().position(|&other| other == number) else { return };
+        self.in_flight.remove(place);
         if took < WAITED {
             self.at_hand += 1;
         } else {
@@ -249,7 +254,7 @@ impl Sample {
         let ended = self.times.len() + self.at_hand;
         let costs_nothing =
             2 * self.at_hand > self.size() || self.data.completed.len() >= ended + SAMPLE_MAX;
-        let is_random = is_random(self.inversions, self.size());
+        let is_random = is_random(self.inversions, self.size().saturating_sub(self.at_hand));
         costs_nothing || is_random || (self.has_ended() && self.is_together())
     }
 
@@ -303,6 +308,10 @@ impl DepthControl {
     /// A lookup of this `number`, in the order in which fetches begin, begins. `names_left` are to be looked up after it.
     pub(crate) fn lookup_begins(&mut self, now: Nanos, number: u64, names_left: usize) {
         if let Phase::Sample(sample) = &mut self.phase {
+            // Lookups that wait one after another, as names trickle in, show nothing.
+            if sample.in_flight.is_empty() && !sample.times.is_empty() {
+                *sample = Sample::default();
+            }
             if sample.begun == 0 {
                 sample.since = now;
             }
@@ -317,6 +326,11 @@ impl DepthControl {
         if matches!(self.phase, Phase::Sample(_)) {
             self.phase = Phase::Deep;
         }
+    }
+
+    /// Nothing has ended for a while. What is in flight may be stuck, and must not hold up the rest.
+    pub(crate) fn stands_still(&mut self) {
+        self.phase = Phase::Deep;
     }
 
     /// The fetch of this `number`, in the order in which fetches begin, began at `began` and has completed.
@@ -335,7 +349,8 @@ impl DepthControl {
                 sample.knows(names_left);
                 match purpose {
                     Purpose::Lookup => sample.add_lookup(number, took),
-                    Purpose::Data { .. } => sample.data.add(number),
+                    Purpose::Data { .. } if took >= WAITED => sample.data.add(number),
+                    Purpose::Data { .. } => {}
                 }
                 if sample.is_deep() {
                     self.phase = Phase::Deep;

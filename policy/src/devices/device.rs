@@ -54,9 +54,10 @@ pub(crate) struct Device {
     load: Load,
     /// Moving average of the time of a lookup, including the device's queue.
     lookup_ns: Mean,
-    /// Reads and lookups that have ended, and when the last one ended.
+    /// Reads and lookups that have ended.
     ended: u64,
-    last_end: Nanos,
+    /// When the last one ended, or when one began on the idle device after that.
+    turned: Nanos,
 }
 
 /// A candidate that waits, and the state on which that was decided.
@@ -266,7 +267,7 @@ impl Device {
             load: Load::default(),
             lookup_ns: Mean::default(),
             ended: 0,
-            last_end: Nanos::ZERO,
+            turned: Nanos::ZERO,
         }
     }
 
@@ -278,8 +279,9 @@ impl Device {
     }
 
     fn begins(&mut self, now: Nanos) {
-        if self.under_way() == 0 {
-            self.depth.begins_after(now.saturating_sub(self.last_end));
+        if self.under_way() == 0 && self.overdue == 0 {
+            self.depth.begins_after(now.saturating_sub(self.turned));
+            self.turned = now;
         }
     }
 
@@ -291,7 +293,7 @@ impl Device {
 
     fn has_ended(&mut self, now: Nanos) {
         self.ended += 1;
-        self.last_end = now;
+        self.turned = now;
     }
 
     /// Records a completed read of `blocks` blocks. `flight` is when it began, and how many requests were in flight then,
@@ -348,14 +350,25 @@ impl Device {
     pub(crate) fn find_overdue(&mut self, now: Nanos) {
         if !self.lookups.is_empty() {
             self.find_overdue_lookups(now);
+        } else if self.load.reads > 0 && self.stands_still(now) {
+            self.depth.stands_still();
         }
+    }
+
+    /// Whether nothing has ended for a while, though something is in flight.
+    #[inline]
+    fn stands_still(&self, now: Nanos) -> bool {
+        now.saturating_sub(self.turned) >= STILL_PATIENCE
     }
 
     #[inline(never)] // The rare case.
     fn find_overdue_lookups(&mut self, now: Nanos) {
         let patience = self.lookup_patience();
-        let stands_still = now.saturating_sub(self.last_end) >= STILL_PATIENCE;
+        let stands_still = self.stands_still(now);
         let turns = LOOKUP_TURNS * self.most_under_way as u64;
+        if stands_still {
+            self.depth.stands_still();
+        }
         let ended = self.ended;
         let has_had_its_turn = |queued: &Queued| ended - queued.ended >= turns;
         while let Some(first) = self.lookups.first_entry()
@@ -395,6 +408,7 @@ mod tests {
     use std::collections::VecDeque;
 
     use super::*;
+    use crate::devices::depth::DEPTH_FIRST;
 
     fn lookup(began: Nanos, number: u64) -> Lookup {
         Lookup { began, stream: StreamId(0), index: StreamIndex(0), number }
@@ -429,6 +443,31 @@ mod tests {
             device.lookup_ended(ms(2_010), FetchId(number), ms(200));
         }
         assert_eq!((device.names_under_way(), device.working_on()), (0, 0));
+    }
+
+    #[test]
+    fn a_device_that_rested_stands_still_only_after_it_was_asked() {
+        let mut device = Device::new(DeviceId(0));
+        let ms = |ms: u64| Nanos(ms * 1_000_000);
+        device.lookup_begun(FetchId(0), lookup(ms(10_000), 0));
+        device.find_overdue(ms(10_999));
+        assert!(device.take_overdue().is_empty());
+        device.find_overdue(ms(11_000));
+        assert_eq!(device.take_overdue().len(), 1);
+        // It is not idle, so it is not sampled again.
+        device.lookup_begun(FetchId(1), lookup(ms(11_000), 1));
+        assert_eq!(device.depth.lookup_depth(), DEPTH_FIRST);
+    }
+
+    #[test]
+    fn reads_that_never_end_hold_up_nothing_else() {
+        let mut device = Device::new(DeviceId(0));
+        let ms = |ms: u64| Nanos(ms * 1_000_000);
+        (0..2).for_each(|_| device.read_begun(ms(5)));
+        device.find_overdue(ms(1_004));
+        let sampled = format!("{:?}", device.depth);
+        device.find_overdue(ms(1_005));
+        assert!(sampled.contains("Sample") && format!("{:?}", device.depth).contains("Deep"));
     }
 
     #[test]

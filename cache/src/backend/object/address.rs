@@ -389,6 +389,8 @@ mod tests {
             ("https://user:p@ss@host", "https://host"),
             ("https://host/a?sig=secret#x", "https://host/a?..."),
             ("https://host?to=a@b", "https://host?..."),
+            ("HTTPS://host/a?sig=secret", "HTTPS://host/a?..."),
+            ("htps://host/a?sig=secret", "htps://host/a?..."),
             ("s3://bucket/a@b?c", "s3://bucket/a@b?c"),
             ("/a@b", "/a@b"),
         ] {

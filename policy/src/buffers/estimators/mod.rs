@@ -91,7 +91,8 @@ pub(crate) trait Estimator {
     fn pick(&mut self, scene: &mut Scene<'_>) -> Option<SlotId>;
 
     /// Asked about a block that another estimator has picked. Tracks it, and returns true, if it is worth more than `floor`
-    /// here. Estimators of the list are not offered prefetched blocks that are unread. A block that is tracked already stays tracked, and the answer says whether it is worth more than `floor`.
+    /// here. A block that is tracked already stays tracked, and the answer says whether it is worth more than `floor`. The caller
+    /// guarantees that estimators of the list are not offered prefetched blocks that are unread.
     fn offer(&mut self, scene: &mut Scene<'_>, slot: SlotId, floor: f64) -> bool;
 
     /// The slot leaves the table: stops tracking it.

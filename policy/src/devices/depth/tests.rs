@@ -420,3 +420,39 @@ fn data_without_lookups_is_fetched_deep() {
         .collect();
     assert_eq!((fetched[0], fetched[98]), (DEPTH_FIRST, usize::MAX));
 }
+
+#[test]
+fn names_that_trickle_in_show_nothing() {
+    let mut control = DepthControl::default();
+    for number in 0..100 {
+        let began = Nanos(number * SERVICE);
+        control.lookup_begins(began, number, 0);
+        control.completed(began + Nanos(SERVICE / 2), (number, began), Purpose::Lookup, 0);
+        assert!(matches!(control.phase, Phase::Sample(_)), "{number}");
+    }
+}
+
+#[test]
+fn late_answers_of_another_sample_do_not_count() {
+    let (mut control, size) = sampled(1000);
+    for number in 100..200 {
+        control.completed(Nanos(SERVICE), (number, Nanos::ZERO), Purpose::Lookup, 1000);
+    }
+    assert_eq!((control.depth(), control.lookup_depth()), (size as usize, 0));
+}
+
+#[test]
+fn lookups_from_memory_count_for_no_pair() {
+    for (order, depth) in
+        [([0, 1, 2, 3, 4, 5, 6, 7], DEPTH_SHALLOW), ([7, 2, 5, 0, 3, 6, 1, 4], DEPTH_FIRST)]
+    {
+        let (mut control, size) = sampled(1000);
+        assert_eq!(size, 16);
+        // Every other one was in memory.
+        for number in 0..8 {
+            control.completed(Nanos(1000), (2 * number + 1, Nanos::ZERO), Purpose::Lookup, 0);
+        }
+        look_up(&mut control, SERVICE, SERVICE, &order.map(|number| 2 * number));
+        assert_eq!(control.depth(), depth);
+    }
+}
