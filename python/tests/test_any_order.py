@@ -92,6 +92,7 @@ def test_an_iteration_given_up_writes_to_no_buffer_afterwards(gated: Gated) -> N
     buffers = [bytearray(100), bytearray(100)]
     found = store.read_ranges([("slow", 0, 100), ("fast", 0, 100)], into=buffers, ordered=False)
     assert next(found)[0] == 1
+    gated.wait_for("read/slow")
     closer = threading.Thread(target=found.close)
     closer.start()
     assert not any(buffers[0])
