@@ -30,7 +30,7 @@ const DISK_NS: u64 = 100_000;
 pub struct Tally {
     /// Reads.
     pub reads: u64,
-    /// Reads whose block was found in memory.
+    /// Reads that found their block in memory.
     pub hits: u64,
     /// Fetches begun ahead of reads.
     pub prefetches: u64,

@@ -2,11 +2,12 @@
 //!
 //!     cargo run --release -p foretell-cache --all-features --example local_reads -- [FOLDER] [MIB] [PAIRS]
 //!
-//! A file of MIB MiB (default 4,096) is created below FOLDER (default: that of temporary files). It is read at random in pieces
-//! of 8 and of 128 KiB, disclosed beforehand, with 1, 16 and 64 requests in flight, through a cache of 64 MiB. The file is
-//! dropped from the page cache before each measurement, except those called *warm*. Prints reads/s and this process's CPU time
-//! for a read: medians of PAIRS (default 5) pairs, whose order alternates. Prints also median, least and greatest of the ratio
-//! of times, io_uring to threads.
+//! The example creates a file of MIB MiB (default 4,096) below FOLDER (default: the folder of temporary files). It reads the
+//! file at random in pieces of 8 and of 128 KiB, with 1, 16 and 64 requests in flight, through a cache of 64 MiB. The reads
+//! are disclosed beforehand. Before each measurement the file is dropped from the page cache, except for rows called *warm*.
+//!
+//! It prints medians of PAIRS (default 5) pairs: reads/s, and this process's CPU time for each read. Threads and io_uring take
+//! turns at being first in a pair. The last columns are the median, least and greatest ratio of times, io_uring to threads.
 
 #![allow(clippy::print_stdout)]
 

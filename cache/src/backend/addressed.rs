@@ -1,7 +1,7 @@
 //! What the command line and Python ask of a store that an address names, beside reads.
 //!
-//! A back end that opens addresses implements [`Addressed`]. Each method has a body that uses those of [`Backend`].
-//! A store that can tell the same with fewer requests, or tell more, has bodies of its own.
+//! A back end in the list of addresses implements [`Addressed`]. Its methods have default bodies, which call [`Backend`].
+//! A store overrides a method if it can answer with fewer requests, or knows more.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::error::BackendError;
 
 /// A store that an address names.
 pub trait Addressed: Backend {
-    /// The file at `path`. A store whose names may be files and folders at once finds the file. Waits for the answer.
+    /// The file at `path`. If the store has a file and a folder of this name, this is the file. Waits for the answer.
     ///
     /// # Errors
     /// As [`open`](Backend::open).

@@ -1,4 +1,4 @@
-//! A store whose names come from a list: a web server's folder, or a bucket that may be read but not listed.
+//! A store with a given list of names: for a web server's folder, or a bucket that may be read but not listed.
 //!
 //! The list is fixed for the life of the back end. Bytes and versions come from the store.
 //!
