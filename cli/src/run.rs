@@ -217,8 +217,8 @@ fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
         Err(_) => None,
     };
     let decisions_max = if args.explain.is_some() { DECISIONS_MAX } else { 0 };
-    let (release, sources) = (args.release, args.hints.open(&args.command)?);
-    Ok(Options { budget_bytes, release, decisions_max, sources, fault })
+    let (release, (sources, lineage)) = (args.release, args.hints.open(&args.command)?);
+    Ok(Options { budget_bytes, release, decisions_max, sources, lineage, fault })
 }
 
 /// Closes standard input and output in this process, so that the processes at their other ends notice when the program closes

@@ -18,7 +18,9 @@ mod driver;
 mod explain;
 mod fault;
 mod feed;
+mod lineage;
 mod mounts;
+mod process_files;
 mod programs;
 mod reads;
 mod report;
@@ -76,6 +78,9 @@ pub struct Options {
     pub decisions_max: usize,
     /// Where hints come from, besides the control socket.
     pub sources: Vec<Source>,
+    /// The command line of the run, if arguments of all processes that it starts are hints. A source discloses those of the
+    /// command line itself.
+    pub lineage: Option<source::Setting>,
     /// A deliberate fault, for tests.
     pub fault: Option<Fault>,
 }
@@ -130,6 +135,7 @@ impl Manager {
             threads,
             done: Arc::clone(&bell),
             stop: Arc::clone(&stop),
+            lineage: options.lineage,
             fault: options.fault,
         };
         let mut session = Session::new(config, parts);

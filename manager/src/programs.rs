@@ -26,8 +26,10 @@ enum Life {
     /// By asking whether a process has this number, where descriptors are short. A later process with the same number is taken
     /// for it, which costs the memory of a ring.
     Asked(Pid),
-    /// The process has ended, or has executed another program.
+    /// The process has ended.
     Over,
+    /// The process has executed another program, or its number is another process's.
+    Replaced,
 }
 
 impl Program {
@@ -60,15 +62,21 @@ impl Program {
 
     /// Notes that the process has executed another program.
     pub(crate) fn is_replaced(&mut self) {
-        self.life = Life::Over;
+        self.life = Life::Replaced;
     }
 
-    /// Whether the program has ended.
+    /// Whether the program has ended: its process has, or has executed another one.
     pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.life, Life::Replaced) || self.is_gone()
+    }
+
+    /// Whether the process has ended, as far as this program tells.
+    pub(crate) fn is_gone(&self) -> bool {
         match &self.life {
             Life::Watched(pidfd) => is_readable(pidfd.as_fd()),
             Life::Asked(pid) => !is_there(*pid),
             Life::Over => true,
+            Life::Replaced => false,
         }
     }
 
@@ -105,7 +113,7 @@ impl Program {
     pub(crate) fn end(&self) -> Option<BorrowedFd<'_>> {
         match &self.life {
             Life::Watched(pidfd) => Some(pidfd.as_fd()),
-            Life::Asked(_) | Life::Over => None,
+            Life::Asked(_) | Life::Over | Life::Replaced => None,
         }
     }
 }

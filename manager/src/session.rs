@@ -11,6 +11,7 @@
 //! What may fail: a connection (dropped), a ring (not mapped, so that program's reads are not seen), a source (its error is
 //! reported as a refusal). No failure reaches a program.
 
+mod arguments;
 mod messages;
 
 use std::collections::{HashMap, VecDeque};
@@ -25,6 +26,7 @@ use foretell_policy::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use self::arguments::Arguments;
 use crate::Source;
 use crate::connections::Connections;
 use crate::driver::done::DoneQueue;
@@ -36,7 +38,7 @@ use crate::mounts::Mounts;
 use crate::programs::Program;
 use crate::reads::Reads;
 use crate::report::{BlockReport, HintReport, ManagerState, ProgramReport, Report};
-use crate::source::{Certainty, Disclosure, walk};
+use crate::source::{Certainty, Disclosure, Setting, walk};
 use crate::threads::Threads;
 
 /// Sources are asked for more while fewer of their hints wait in the policy.
@@ -93,17 +95,21 @@ pub(crate) struct Session {
     /// A search of the policy is left for the next turn.
     policy_has_more: bool,
     mounts: Mounts,
-    names: HashMap<NameId, (PathBuf, Certainty)>,
+    names: HashMap<NameId, Name>,
     next_name: u64,
     /// Bytes of `names`, and of the names of folders to list.
     names_bytes: usize,
-    /// Streams of all connections.
+    /// Streams of all connections, and of the words of processes.
     streams: usize,
     feeds: Vec<Supply>,
     /// Streams of sources that have ended, with hints or blocks left to read.
     supplied: Vec<StreamId>,
-    /// Folders that wait to be listed.
-    walks: VecDeque<PathBuf>,
+    /// Arguments of the processes of the run, if they are hints.
+    arguments: Option<Arguments>,
+    /// Words of processes that were dropped before they were looked up.
+    dropped_words: u64,
+    /// Folders that wait to be listed, each with the stream of the process that named it.
+    walks: VecDeque<(PathBuf, Option<StreamId>)>,
     /// Number of sources so far.
     sources: u64,
     /// The stream of hints from scripts, which any program may read.
@@ -128,7 +134,17 @@ pub(crate) struct Parts {
     pub(crate) threads: Threads,
     pub(crate) done: Arc<DoneQueue>,
     pub(crate) stop: Arc<AtomicBool>,
+    /// See [`Options::lineage`](crate::Options::lineage).
+    pub(crate) lineage: Option<Setting>,
     pub(crate) fault: Option<Fault>,
+}
+
+/// A path that waits to be looked up.
+struct Name {
+    path: PathBuf,
+    certainty: Certainty,
+    /// The stream of the process among whose words it is.
+    owner: Option<StreamId>,
 }
 
 /// A source of hints that is not a program, and its stream.
@@ -137,11 +153,13 @@ struct Supply {
     hinter: HinterId,
     stream: StreamId,
     is_walk: bool,
+    /// The stream of the process among whose words the folder is.
+    owner: Option<StreamId>,
 }
 
 impl Session {
     pub(crate) fn new(config: Config, parts: Parts) -> Self {
-        let Parts { connections, watched_max, threads, done, stop, fault } = parts;
+        let Parts { connections, watched_max, threads, done, stop, lineage, fault } = parts;
         let mut policy = Policy::new(config);
         let external = policy.open_stream(Nanos::ZERO, SCRIPTS, None);
         Session {
@@ -165,6 +183,8 @@ impl Session {
             streams: 0,
             feeds: Vec::new(),
             supplied: Vec::new(),
+            arguments: lineage.and_then(Arguments::new),
+            dropped_words: 0,
             walks: VecDeque::new(),
             sources: 0,
             external,
@@ -180,15 +200,18 @@ impl Session {
 
     /// Adds a source of hints, with a stream of its own.
     pub(crate) fn add_source(&mut self, source: Source) {
-        self.start_feed(source, false);
+        self.start_feed(source, false, None);
     }
 
-    fn start_feed(&mut self, source: Source, is_walk: bool) {
+    fn start_feed(&mut self, source: Source, is_walk: bool, owner: Option<StreamId>) {
         let feed = Feed::start(source, Arc::clone(&self.done), &self.threads);
         let hinter = HinterId(FIRST_SOURCE + self.sources);
         self.sources += 1;
         let stream = self.policy.open_stream(self.now(), hinter, None);
-        self.feeds.push(Supply { feed, hinter, stream, is_walk });
+        self.feeds.push(Supply { feed, hinter, stream, is_walk, owner });
+        if let (Some(owner), Some(arguments)) = (owner, &mut self.arguments) {
+            arguments.lineage.note_walk(owner, stream);
+        }
     }
 
     /// Runs until it is stopped. Returns the report.
@@ -231,6 +254,7 @@ impl Session {
         self.connections.accept(Instant::now());
         self.take_messages();
         self.take_disclosures();
+        self.take_words();
         self.take_records();
         let ended = self.driver.ended(self.now());
         // Without `ended` itself, whose time depends on the fetches in flight and not on those that have ended.
@@ -240,9 +264,7 @@ impl Session {
         if let Some(each) = self.since(began).checked_div(count as u64) {
             self.ending_ns = each;
         }
-        for name in self.policy.take_dropped_names() {
-            self.take_name(name);
-        }
+        self.take_dropped_names();
         for file in self.policy.take_released_files() {
             self.driver.close(file, self.policy.wants(file));
         }
@@ -288,19 +310,25 @@ impl Session {
     /// Lists folders that were found, [`WALKS_MAX`] at a time.
     fn start_walks(&mut self) {
         while self.feeds.iter().filter(|feed| feed.is_walk).count() < WALKS_MAX
-            && let Some(folder) = self.walks.pop_front()
+            && let Some((folder, owner)) = self.walks.pop_front()
         {
             self.names_bytes -= bytes_of_name(&folder);
-            self.start_feed(Box::new(walk::disclosures(folder).map(Ok)), true);
+            self.start_feed(Box::new(walk::disclosures(folder).map(Ok)), true, owner);
         }
     }
 
     fn disclose(&mut self, stream: StreamId, disclosure: Disclosure) {
+        self.disclose_for(None, stream, disclosure);
+    }
+
+    /// As `disclose`, of the words of a process if there is an `owner`.
+    fn disclose_for(&mut self, owner: Option<StreamId>, stream: StreamId, disclosure: Disclosure) {
         let name = NameId(self.next_name);
         self.next_name += 1;
         let device = self.mounts.device_of(&disclosure.path);
         self.names_bytes += bytes_of_name(&disclosure.path);
-        self.names.insert(name, (disclosure.path, disclosure.certainty));
+        let (path, certainty) = (disclosure.path, disclosure.certainty);
+        self.names.insert(name, Name { path, certainty, owner });
         let (extent, repeats) = (disclosure.extent, disclosure.repeats);
         let now = self.now();
         let (target, order) = (Target::Name(name), disclosure.order);
@@ -309,10 +337,18 @@ impl Session {
     }
 
     /// Takes out a name that does not wait any more.
-    fn take_name(&mut self, name: NameId) -> Option<(PathBuf, Certainty)> {
+    fn take_name(&mut self, name: NameId) -> Option<Name> {
         let known = self.names.remove(&name);
-        self.names_bytes -= known.as_ref().map_or(0, |(path, _)| bytes_of_name(path));
+        self.names_bytes -= known.as_ref().map_or(0, |known| bytes_of_name(&known.path));
         known
+    }
+
+    /// Takes out names whose hints were cancelled or passed over.
+    fn take_dropped_names(&mut self) {
+        for name in self.policy.take_dropped_names() {
+            let is_word = self.take_name(name).is_some_and(|name| name.owner.is_some());
+            self.dropped_words += u64::from(is_word);
+        }
     }
 
     fn take_records(&mut self) {
@@ -321,7 +357,7 @@ impl Session {
             return;
         }
         let (policy, ended_programs) = (&mut self.policy, &mut self.ended_programs);
-        let mut behind = false;
+        let (mut behind, mut ended_processes) = (false, Vec::new());
         self.programs.retain_mut(|program| {
             let mut reads = Reads::new(policy, now, program.reader());
             let ended = program.has_ended();
@@ -334,19 +370,20 @@ impl Session {
             behind |= is_behind;
             if ended && !is_behind {
                 ended_programs.add(&program.counters());
+                ended_processes.extend(program.is_gone().then(|| program.reader()));
             }
             !ended || is_behind
         });
         self.is_behind = behind;
+        ended_processes.into_iter().for_each(|process| self.end_arguments(process));
     }
 
     fn fetch_ended(&mut self, ended: Ended) {
         let now = self.now();
         match ended.subject {
             Subject::Name(name) => {
-                let (path, certainty) = self.take_name(name).expect("a name is looked up once");
-                let (outcome, found) =
-                    self.outcome_of_lookup(path, certainty, ended.device, ended.end);
+                let name = self.take_name(name).expect("a name is looked up once");
+                let (outcome, found) = self.outcome_of_lookup(name, ended.device, ended.end);
                 self.policy.completed(now, ended.fetch, outcome);
                 if let Some(file) = found {
                     self.driver.close(file, self.policy.wants(file));
@@ -369,12 +406,12 @@ impl Session {
 
     fn outcome_of_lookup(
         &mut self,
-        path: PathBuf,
-        certainty: Certainty,
+        Name { path, certainty, owner }: Name,
         device: DeviceId,
         end: End,
     ) -> (Outcome, Option<FileId>) {
         let refusal = match end {
+            End::Found(_) if certainty == Certainty::MaybeFolder => return (Outcome::Void, None),
             End::Found(file) => {
                 let (id, size_bytes) = (file.id(), file.size_bytes());
                 if let Some(explanation) = &mut self.explanation {
@@ -383,8 +420,8 @@ impl Session {
                 self.driver.hold(self.now(), device, *file);
                 return (Outcome::Resolved { file: id, size_bytes }, Some(id));
             }
-            End::Folder if certainty == Certainty::MaybeTree => {
-                self.walk(path);
+            End::Folder if matches!(certainty, Certainty::MaybeTree | Certainty::MaybeFolder) => {
+                self.walk(path, owner);
                 return (Outcome::Void, None);
             }
             _ if certainty != Certainty::File => return (Outcome::Void, None),
@@ -398,9 +435,14 @@ impl Session {
     }
 
     /// Queues `folder`: all files below it will be disclosed, after those of folders found before.
-    fn walk(&mut self, folder: PathBuf) {
+    fn walk(&mut self, folder: PathBuf, owner: Option<StreamId>) {
+        let is_open =
+            |stream| self.arguments.as_ref().is_some_and(|known| known.lineage.is_open(stream));
+        if owner.is_some_and(|owner| !is_open(owner)) {
+            return; // Its process has ended.
+        }
         self.names_bytes += bytes_of_name(&folder);
-        self.walks.push_back(folder);
+        self.walks.push_back((folder, owner));
     }
 
     /// Starts the fetches that the policy wants. If a device's search is not done, it continues in the next turn, which comes
@@ -421,7 +463,7 @@ impl Session {
                 started += 1;
                 match fetch.work {
                     Work::Resolve { name } => {
-                        let path = self.names.get(&name).map(|(path, _)| path.clone());
+                        let path = self.names.get(&name).map(|name| name.path.clone());
                         let path = path.expect("a name is kept until it is looked up");
                         self.driver.find(now, fetch, name, path);
                     }
@@ -461,12 +503,17 @@ impl Session {
     fn is_active(&self) -> bool {
         !self.feeds.is_empty()
             || !self.walks.is_empty()
+            || self.arguments.as_ref().is_some_and(|known| known.lineage.has_words())
             || !self.policy.is_idle()
             || self.policy.pending_blocks() > 0
     }
 
     fn update_interest(&mut self) {
         let wanted = self.is_active() || self.fault.ignores_rings();
+        self.set_interest(wanted);
+    }
+
+    fn set_interest(&mut self, wanted: bool) {
         if wanted != self.interest {
             self.interest = wanted;
             for program in &self.programs {
@@ -515,11 +562,9 @@ impl Session {
 
     /// Guesses whose lookups have not ended, or not begun. A run may end before the first of them is looked up.
     fn unanswered_guesses(&mut self) -> u64 {
-        for name in self.policy.take_dropped_names() {
-            self.take_name(name); // Cancelled or passed over.
-        }
-        let is_guess = |&&(_, certainty): &&(PathBuf, Certainty)| certainty != Certainty::File;
-        self.names.values().filter(is_guess).count() as u64
+        self.take_dropped_names();
+        let is_guess = |name: &&Name| name.certainty != Certainty::File;
+        self.dropped_words + self.names.values().filter(is_guess).count() as u64
     }
 
     fn report(mut self) -> Report {
@@ -574,6 +619,7 @@ mod tests {
                 threads: Threads::new().expect("some processes are left"),
                 done: Arc::new(DoneQueue::new().expect("a descriptor")),
                 stop: Arc::default(),
+                lineage: None,
                 fault: None,
             },
         )

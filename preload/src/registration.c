@@ -141,7 +141,7 @@ bool foretell_manager_is_gone(void)
 }
 
 /* Called once in a process, so its message can lie in static memory rather than on the stack. */
-static bool send_hello(int socket, int ring_fd)
+static bool send_hello(int socket, int ring_fd, bool begins_program)
 {
     static struct foretell_hello hello;
     hello.header.kind = FORETELL_MESSAGE_HELLO;
@@ -149,6 +149,7 @@ static bool send_hello(int socket, int ring_fd)
     hello.pid = (uint32_t)raw_pid();
     hello.ppid = (uint32_t)getppid();
     hello.argv0_bytes = (uint32_t)strlen(argv0);
+    hello.flags = begins_program ? FORETELL_HELLO_PROGRAM : 0;
     hello.header.total_bytes = (uint32_t)sizeof hello + hello.argv0_bytes;
     (void)syscall(SYS_prctl, PR_GET_NAME, hello.comm); /* prctl is hooked */
     struct iovec parts[2] = {{&hello, sizeof hello}, {argv0, hello.argv0_bytes}};
@@ -170,7 +171,7 @@ static bool send_hello(int socket, int ring_fd)
 }
 
 /* C */
-static enum contact announce(void)
+static enum contact announce(bool begins_program)
 {
     int saved = errno;
     bool announced = false;
@@ -180,7 +181,7 @@ static enum contact announce(void)
         int ring_fd = -1;
         struct foretell_ring_header *header = make_ring(&ring_fd);
         if (header != NULL) {
-            announced = send_hello(socket, ring_fd);
+            announced = send_hello(socket, ring_fd, begins_program);
             raw_close(ring_fd);
             /* A ring that was not sent stays mapped if it replaced the parent's. */
             if (announced)
@@ -207,7 +208,7 @@ void foretell_register_if_pending(void)
         __atomic_exchange_n(&pending, 0, __ATOMIC_ACQ_REL) == 0)
         return;
     first_interest = ring()->interest; /* the parent's, until the manager sets this process's own */
-    enum contact contact = announce();
+    enum contact contact = announce(false);
     if (contact == REACHED)
         __atomic_store_n(&foretell_active, ANNOUNCED, __ATOMIC_RELEASE);
     else
@@ -261,7 +262,7 @@ static void begin_watching(const struct introduction *given)
     if (program_invocation_name != NULL)
         strncpy(argv0, program_invocation_name, sizeof argv0 - 1);
     own_pid = raw_pid();
-    enum contact contact = announce();
+    enum contact contact = announce(true);
     if (contact == NO_MANAGER) {
         foretell_environment_forget_address();
         return;

@@ -159,6 +159,9 @@ struct foretell_message_header {
     uint32_t total_bytes; /* of the packet, this header included */
 };
 
+/* HELLO flag: sent at the start of a program, and not by a forked child. */
+#define FORETELL_HELLO_PROGRAM 1u
+
 /* One ring descriptor comes along (SCM_RIGHTS). argv0_bytes bytes of argv[0] follow. */
 struct foretell_hello {
     struct foretell_message_header header;
@@ -168,6 +171,7 @@ struct foretell_hello {
     uint32_t ppid;
     uint32_t argv0_bytes;
     char comm[FORETELL_COMM_BYTES]; /* NUL-padded */
+    uint32_t flags;                 /* FORETELL_HELLO_… */
 };
 
 /* segment_count segments follow, then path_bytes bytes of an absolute path without a NUL. */
@@ -213,7 +217,7 @@ FORETELL_LINE(open_calls, 5u);
 FORETELL_LINE(other_read_bytes, 6u);
 #undef FORETELL_LINE
 _Static_assert(sizeof(struct foretell_message_header) == 8u, "message header size");
-_Static_assert(sizeof(struct foretell_hello) == 40u, "hello size");
+_Static_assert(sizeof(struct foretell_hello) == 44u, "hello size");
 _Static_assert(sizeof(struct foretell_hint) == 32u, "hint size");
 _Static_assert(sizeof(struct foretell_segment) == 16u, "segment size");
 _Static_assert(sizeof(struct foretell_cancel) == 16u, "cancel size");

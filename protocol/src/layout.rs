@@ -64,6 +64,9 @@ pub const HINT_ANY_ORDER: u32 = 2;
 /// segment to the next in bytes, its length is the number of segments.
 pub const HINT_STRIDED: u32 = 4;
 
+/// Hello flag: sent at the start of a program, and not by a forked child.
+pub const HELLO_PROGRAM: u32 = 1;
+
 /// `struct foretell_record`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -133,6 +136,7 @@ pub struct RawHello {
     pub ppid: u32,
     pub argv0_bytes: u32,
     pub comm: [u8; COMM_BYTES as usize],
+    pub flags: u32,
 }
 
 /// `struct foretell_hint`.

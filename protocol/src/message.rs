@@ -72,6 +72,8 @@ pub struct Hello {
     pub comm: String,
     /// The program's argv\[0\], cut to what fits.
     pub argv0: String,
+    /// Whether it was sent at the start of a program. If not, a forked child sent it.
+    pub begins_program: bool,
 }
 
 /// A message of a connection.
@@ -246,7 +248,8 @@ fn decode_hello(packet: &[u8], ring: Option<OwnedFd>) -> Result<Message, Protoco
     }
     let argv0_bytes = u32_at(packet, offset_of!(RawHello, argv0_bytes)) as usize;
     exactly(packet, fixed.saturating_add(argv0_bytes))?;
-    let comm = &packet[offset_of!(RawHello, comm)..fixed];
+    let comm = &packet[offset_of!(RawHello, comm)..offset_of!(RawHello, flags)];
+    let flags = u32_at(packet, offset_of!(RawHello, flags));
     let comm = comm.split(|&byte| byte == 0).next().unwrap_or_default();
     Ok(Message::Hello(Hello {
         ring: ring.ok_or(ProtocolError::NoRing)?,
@@ -254,6 +257,7 @@ fn decode_hello(packet: &[u8], ring: Option<OwnedFd>) -> Result<Message, Protoco
         ppid: u32_at(packet, offset_of!(RawHello, ppid)),
         comm: String::from_utf8_lossy(comm).into_owned(),
         argv0: String::from_utf8_lossy(&packet[fixed..]).into_owned(),
+        begins_program: flags & layout::HELLO_PROGRAM != 0,
     }))
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use foretell_manager::Source;
-use foretell_manager::source::{FromFile, KINDS, Kind, Setting};
+use foretell_manager::source::{ByDefault, FromFile, KINDS, Kind, Setting};
 
 use super::own_failure;
 use crate::failure::Failure;
@@ -22,7 +22,7 @@ const NO_HINTS: &str = "no-hints";
 /// The sources that are switched on, with the file of those from a file.
 pub(super) struct HintArgs {
     from_files: Vec<(&'static FromFile, PathBuf)>,
-    by_default: Vec<fn(Setting) -> Source>,
+    by_default: Vec<&'static ByDefault>,
 }
 
 impl HintArgs {
@@ -41,8 +41,12 @@ impl HintArgs {
         self.from_files.iter().any(|(_, path)| path.as_os_str() == "-")
     }
 
-    /// Opens the sources for a run of `command`: first those that the user named.
-    pub(super) fn open(&self, command: &[OsString]) -> Result<Vec<Source>, Failure> {
+    /// Opens the sources for a run of `command`: first those that the user named. The setting is that of the run, if a source is
+    /// followed to the processes that the program starts.
+    pub(super) fn open(
+        &self,
+        command: &[OsString],
+    ) -> Result<(Vec<Source>, Option<Setting>), Failure> {
         // The folder may have been removed; then no relative path exists.
         let working_folder = std::env::current_dir().ok();
         let setting = Setting { command: command.to_vec(), working_folder };
@@ -55,8 +59,10 @@ impl HintArgs {
             let items = items.map(move |item| item.map_err(|error| format!("{name}: {error}")));
             Ok(Box::new(items) as Source)
         });
-        let by_default = self.by_default.iter().map(|open| Ok(open(setting.clone())));
-        from_files.chain(by_default).collect()
+        let by_default = self.by_default.iter().map(|kind| Ok((kind.open)(setting.clone())));
+        let sources = from_files.chain(by_default).collect::<Result<_, Failure>>()?;
+        let of_processes = self.by_default.iter().any(|kind| kind.of_processes);
+        Ok((sources, of_processes.then_some(setting)))
     }
 }
 
@@ -118,7 +124,7 @@ impl FromArgMatches for HintArgs {
         for kind in KINDS {
             match kind {
                 Kind::ByDefault(kind) if matches.get_flag(kind.off) => {}
-                Kind::ByDefault(kind) => args.by_default.push(kind.open),
+                Kind::ByDefault(kind) => args.by_default.push(kind),
                 Kind::FromFile(kind) => {
                     let path = matches.get_one::<PathBuf>(kind.on).cloned();
                     args.from_files.extend(path.map(|path| (kind, path)));

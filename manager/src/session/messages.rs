@@ -32,13 +32,14 @@ impl Session {
     pub(super) fn has_room(&self, hinter: HinterId) -> bool {
         let (own, all) = self.policy.hint_bytes(hinter);
         let programs = self.programs.len() * RING_HEADER_BYTES as usize;
-        let others = all - own + self.names_bytes + programs + self.streams * STREAM_BYTES;
+        let words = self.arguments.as_ref().map_or(0, |known| known.lineage.bytes());
+        let others = all - own + self.names_bytes + programs + words + self.streams * STREAM_BYTES;
         own <= KEPT_MAX_BYTES.saturating_sub(others) / 2 && others < KEPT_MAX_BYTES
     }
 
     /// Whether to read hints of `hinter`. If not, they stay in their sockets, which blocks their senders in the end: so the
     /// hints waiting here are bounded.
-    fn hears(&self, hinter: HinterId) -> bool {
+    pub(super) fn hears(&self, hinter: HinterId) -> bool {
         self.policy.waiting_hints_by(hinter) < SOCKET_HINTS_MAX && self.has_room(hinter)
     }
 
@@ -88,6 +89,11 @@ impl Session {
             return self.refused(format!("more than {PROGRAMS_MAX} programs at a time"));
         }
         let watched = self.programs.iter().filter(|program| program.is_watched()).count();
+        let begins_program = hello.begins_program;
+        // The parent's number, if the process is in the manager's namespace.
+        let parent = (i64::from(hello.pid) == i64::from(peer.connection.peer_pid()))
+            .then_some(u64::from(hello.ppid))
+            .filter(|&parent| parent != 0);
         match Program::adopt(&peer.connection, hello, watched < self.watched_max) {
             Ok(program) => {
                 // A process is one program at a time. 0 stands for processes without a number in this namespace.
@@ -96,10 +102,21 @@ impl Session {
                     .programs
                     .iter_mut()
                     .filter(|before| known && before.reader() == program.reader());
-                before.for_each(Program::is_replaced);
+                let mut is_another = false;
+                for before in before {
+                    is_another |= before.is_gone();
+                    before.is_replaced();
+                }
+                if is_another {
+                    self.end_arguments(program.reader());
+                }
                 self.fault.adopted(&program);
                 program.set_interest(self.interest);
+                let has_words = begins_program && self.take_arguments(&program, parent);
                 self.programs.push(program);
+                if has_words {
+                    self.set_interest(true); // Its first reads matter.
+                }
             }
             Err(error) => self.refused(error),
         }

@@ -6,6 +6,9 @@
 //! read before foretell could help.
 //!
 //! Folders are disclosed for programs that are known to read whole trees when told to.
+//!
+//! The source discloses the command line of the run. The processes that it starts have command lines too: the manager reads
+//! them itself ([`lineage`](crate::lineage)), by the same rules.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -16,12 +19,108 @@ use super::{ByDefault, Certainty, Disclosure, Kind};
 /// See the [module](self).
 pub const KIND: Kind = Kind::ByDefault(ByDefault {
     on: "hint-args",
-    help: "Take existing files named in PROGRAM's arguments as hints, in their order (the default); also folders, for programs \
-           known to recurse (grep -r, tar c, cp -a, ...)",
+    help: "Take existing files named in the arguments of PROGRAM, and of the programs that it starts, as hints, in their order \
+           (the default); also folders, for programs known to recurse (grep -r, tar c, cp -a, ...)",
     off: "no-hint-args",
-    help_off: "Do not take hints from PROGRAM's arguments",
-    open: |setting| Box::new(disclosures(setting.command, setting.working_folder).map(Ok)),
+    help_off: "Do not take hints from arguments",
+    of_processes: true,
+    open: |setting| {
+        let line = CommandLine::from_words(&setting.command);
+        Box::new(disclosures(line, setting.working_folder).map(Ok))
+    },
 });
+
+/// The words of a command line, each ended by a NUL byte.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CommandLine(Box<[u8]>);
+
+impl CommandLine {
+    /// The command line `argv`.
+    pub fn from_words(argv: &[OsString]) -> Self {
+        let words = argv.iter().flat_map(|word| word.as_bytes().iter().copied().chain([0]));
+        CommandLine(words.collect())
+    }
+
+    /// As in `/proc/PID/cmdline`. A last word that is not ended by a NUL byte is left out.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
+        CommandLine(bytes[..ended_words(bytes)].into())
+    }
+
+    /// Whether it consists of these bytes.
+    pub(crate) fn is(&self, bytes: &[u8]) -> bool {
+        *self.0 == *bytes
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// Bytes of the words that are ended by a NUL byte.
+fn ended_words(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|&byte| byte == 0).map_or(0, |last| last + 1)
+}
+
+/// Whether a word of this command line may name a file.
+pub(crate) fn may_name_files(line: &[u8]) -> bool {
+    let mut words = Words::of(&line[..ended_words(line)]);
+    while let Some(word) = words.next(line) {
+        if word.candidates(line).iter().flatten().next().is_some() {
+            return true;
+        }
+    }
+    false
+}
+
+/// A position in a command line behind its program.
+#[derive(Clone, Debug)]
+struct Words {
+    at: usize,
+    end: usize,
+    options_end: bool,
+}
+
+/// A word of a command line.
+struct Word {
+    from: usize,
+    to: usize,
+    /// It is a name, and not an option.
+    is_name: bool,
+    /// It is the `--` that ends the options.
+    ends_options: bool,
+}
+
+impl Words {
+    /// Those of a line of ended words, behind the first one.
+    fn of(line: &[u8]) -> Self {
+        let at = line.iter().position(|&byte| byte == 0).map_or(line.len(), |end| end + 1);
+        Words { at, end: line.len(), options_end: false }
+    }
+
+    fn next(&mut self, line: &[u8]) -> Option<Word> {
+        let from = self.at;
+        let length = line[from..self.end].iter().position(|&byte| byte == 0)?;
+        let to = from + length;
+        self.at = to + 1;
+        let word = &line[from..to];
+        let ends_options = !self.options_end && word == b"--";
+        let is_name = self.options_end || !word.starts_with(b"-");
+        self.options_end |= ends_options;
+        Some(Word { from, to, is_name, ends_options })
+    }
+}
+
+impl Word {
+    /// The parts that may be a path.
+    fn candidates<'a>(&self, line: &'a [u8]) -> [Option<&'a [u8]>; 2] {
+        let word = &line[self.from..self.to];
+        let value = word.iter().position(|&byte| byte == b'=').map(|at| &word[at + 1..]);
+        let is_path = |part: &&[u8]| {
+            !self.ends_options && !part.is_empty() && part.len() < libc::PATH_MAX as usize
+        };
+        [self.is_name.then_some(word).filter(is_path), value.filter(is_path)]
+    }
+}
 
 /// When a program reads the whole tree below a folder that it is given.
 enum Recursion {
@@ -53,53 +152,70 @@ const GREP: Recursion = Recursion::With {
     words: &["--recursive", "--dereference-recursive", "--directories=recurse"],
 };
 
-/// The disclosures of the command line `argv`, run in `working_folder`. They are made lazily, since the folder's name in front
-/// of each word may be much longer than the command line. Without a working folder (it was removed) only absolute paths count.
-pub fn disclosures(
-    argv: Vec<OsString>,
-    working_folder: Option<PathBuf>,
-) -> impl Iterator<Item = Disclosure> + Send {
-    let certainty = match argv.split_first() {
-        Some((program, arguments)) if recurses(program, arguments) => Certainty::MaybeTree,
-        _ => Certainty::MaybeFile,
-    };
-    let mut options_end = false;
-    argv.into_iter().skip(1).flat_map(move |argument| {
-        let word = argument.as_bytes();
-        let ends_options = !options_end && word == b"--";
-        let is_name = options_end || !word.starts_with(b"-");
-        options_end |= ends_options;
-        let name = is_name.then_some(word);
-        let value = word.iter().position(|&byte| byte == b'=').map(|at| &word[at + 1..]);
-        let candidates = name.into_iter().chain(value).filter(|_| !ends_options);
-        let path = |candidate: &[u8]| {
-            let is_path = !candidate.is_empty() && candidate.len() < libc::PATH_MAX as usize;
-            let path = Path::new(OsStr::from_bytes(candidate));
-            match &working_folder {
-                _ if !is_path => None,
-                Some(folder) => Some(folder.join(path)),
-                None => path.is_absolute().then(|| path.to_owned()),
-            }
-        };
-        let found: Vec<PathBuf> = candidates.filter_map(path).collect();
-        found.into_iter().map(move |path| Disclosure::whole_file(path, certainty))
-    })
+/// The disclosures of a command line that is run in `working_folder`. They are made lazily, since the folder's name in front of
+/// each word may be much longer than the command line. Without a working folder (it was removed) only absolute paths count.
+pub fn disclosures(line: CommandLine, working_folder: Option<PathBuf>) -> Disclosures {
+    let certainty = if recurses(&line.0) { Certainty::MaybeTree } else { Certainty::MaybeFile };
+    let words = Words::of(&line.0);
+    Disclosures { line, words, value: None, working_folder, certainty }
 }
 
-fn recurses(program: &OsStr, arguments: &[OsString]) -> bool {
+/// See [`disclosures`].
+#[derive(Clone, Debug)]
+pub struct Disclosures {
+    line: CommandLine,
+    words: Words,
+    /// The part of the last word after its `=`, if it comes next.
+    value: Option<PathBuf>,
+    working_folder: Option<PathBuf>,
+    certainty: Certainty,
+}
+
+impl Iterator for Disclosures {
+    type Item = Disclosure;
+
+    fn next(&mut self) -> Option<Disclosure> {
+        let of_word = |path| Disclosure::whole_file(path, self.certainty);
+        if let Some(value) = self.value.take() {
+            return Some(of_word(value));
+        }
+        loop {
+            let word = self.words.next(&self.line.0)?;
+            let path = |candidate: &[u8]| {
+                let path = Path::new(OsStr::from_bytes(candidate));
+                match &self.working_folder {
+                    Some(folder) => Some(folder.join(path)),
+                    None => path.is_absolute().then(|| path.to_owned()),
+                }
+            };
+            match word.candidates(&self.line.0).map(|candidate| candidate.and_then(path)) {
+                [None, None] => {}
+                [None, Some(path)] => return Some(of_word(path)),
+                [Some(path), value] => {
+                    self.value = value;
+                    return Some(of_word(path));
+                }
+            }
+        }
+    }
+}
+
+fn recurses(line: &[u8]) -> bool {
+    let mut words = line.split(|&byte| byte == 0);
+    let program = OsStr::from_bytes(words.next().unwrap_or_default());
     let name = Path::new(program).file_name().unwrap_or(program);
     let known = RECURSIVE_PROGRAMS.iter().find(|(known, _)| name == *known);
     match known {
         None => false,
         Some((_, Recursion::Always)) => true,
-        Some((_, Recursion::With { letters, words })) => {
+        Some((_, Recursion::With { letters, words: known })) => {
             // `tar cf archive folder`: the first word may be a bundle of options without a dash.
-            let bundle = arguments.first().filter(|_| name == "tar");
-            let options = arguments.iter().filter(|word| word.as_bytes().starts_with(b"-"));
+            let bundle = words.clone().next().filter(|_| name == "tar");
+            let options = words.filter(|word| word.starts_with(b"-"));
             options.chain(bundle).any(|word| {
-                let long = word.as_bytes().starts_with(b"--");
-                words.iter().any(|known| word == known)
-                    || (!long && word.as_bytes().iter().any(|letter| letters.contains(letter)))
+                let long = word.starts_with(b"--");
+                known.iter().any(|known| word == known.as_bytes())
+                    || (!long && word.iter().any(|letter| letters.contains(letter)))
             })
         }
     }
@@ -111,7 +227,8 @@ mod tests {
 
     fn paths(line: &str) -> (Vec<PathBuf>, bool) {
         let argv: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        let found: Vec<Disclosure> = disclosures(argv, Some("/here".into())).collect();
+        let line = CommandLine::from_words(&argv);
+        let found: Vec<Disclosure> = disclosures(line, Some("/here".into())).collect();
         let tree = found.iter().any(|disclosure| disclosure.certainty == Certainty::MaybeTree);
         (found.into_iter().map(|disclosure| disclosure.path).collect(), tree)
     }
@@ -134,7 +251,8 @@ mod tests {
     #[test]
     fn without_a_working_folder_absolute_paths_are_left() {
         let argv = ["cat", "a", "/b", "--list=c", "--list=/d"].map(OsString::from);
-        let found = disclosures(argv.into(), None).map(|disclosure| disclosure.path);
+        let line = CommandLine::from_words(&argv);
+        let found = disclosures(line, None).map(|disclosure| disclosure.path);
         assert_eq!(found.collect::<Vec<_>>(), ["/b", "/d"].map(PathBuf::from));
     }
 
@@ -154,6 +272,20 @@ mod tests {
         }
         for line in ["grep x .", "tar xf archive", "cat -r folder", "find . -name x"] {
             assert!(!paths(line).1, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_without_a_word_that_may_be_a_file_is_known_by_its_bytes() {
+        for line in ["", "true\0", "\0", "ls\0-l\0--color\0", "a\0--\0", "a\0-o=\0", "a\0b"] {
+            assert!(!may_name_files(line.as_bytes()), "{line:?}");
+            let line = CommandLine::from_bytes(line.as_bytes());
+            assert_eq!(disclosures(line, Some("/here".into())).count(), 0);
+        }
+        for line in ["a\0b\0", "\0b\0", "a\0--\0-b\0", "a\0-o=b\0", "a\0\0\0b\0c"] {
+            assert!(may_name_files(line.as_bytes()), "{line:?}");
+            let line = CommandLine::from_bytes(line.as_bytes());
+            assert_eq!(disclosures(line, Some("/here".into())).count(), 1);
         }
     }
 }

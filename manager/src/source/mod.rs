@@ -42,6 +42,9 @@ pub struct ByDefault {
     pub off: &'static str,
     /// Describes this option.
     pub help_off: &'static str,
+    /// Whether the manager does the same for the processes that the program starts
+    /// ([`Options::lineage`](crate::Options::lineage)).
+    pub of_processes: bool,
     /// Makes the source. It looks at no file.
     pub open: fn(Setting) -> Source,
 }
@@ -92,6 +95,8 @@ pub enum Certainty {
     MaybeFile,
     /// As `MaybeFile`. If the path names a folder, all files below it will be read.
     MaybeTree,
+    /// As `MaybeTree`, but if the path names a file, that was disclosed before.
+    MaybeFolder,
 }
 
 impl Disclosure {

@@ -32,6 +32,7 @@ int main(void)
     NUMBER(HINT_WHOLE_FILE);
     NUMBER(HINT_ANY_ORDER);
     NUMBER(HINT_STRIDED);
+    NUMBER(HELLO_PROGRAM);
     printf("SOCKET_VARIABLE %s\n", FORETELL_SOCKET_VARIABLE);
     printf("PRELOAD_VARIABLE %s\n", FORETELL_PRELOAD_VARIABLE);
     printf("SOCKET_PREFIX %s\n", FORETELL_SOCKET_PREFIX);
@@ -75,6 +76,7 @@ int main(void)
     FIELD(hello, ppid);
     FIELD(hello, argv0_bytes);
     FIELD(hello, comm);
+    FIELD(hello, flags);
     SIZE(hint);
     FIELD(hint, header);
     FIELD(hint, stream);

@@ -1,0 +1,116 @@
+//! What `/proc` tells of other processes: command line, working folder, parent.
+//!
+//! These files are made from the memory of the process and the kernel, so reading them waits for no device. A process may have
+//! ended, may forbid it, or may have overwritten its arguments: then there is no answer, or a wrong guess, which costs a lookup.
+//!
+//! A path means the same to the manager and to a process if both have the same root and the same mounts. Other processes have
+//! no answer.
+
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use crate::lineage::ProcessId;
+
+/// Bytes of a command line that are read. Linux allows some 2 MiB for arguments and environment, unless the stack's limit is
+/// raised.
+const LINE_MAX_BYTES: usize = 2 << 20;
+
+/// Bytes that are kept for reading the next command line.
+const BUFFER_BYTES: usize = 16 << 10;
+
+/// The mark that the kernel adds to the name of a working folder that was removed.
+const REMOVED: &[u8] = b" (deleted)";
+
+/// See the [module](self).
+pub(crate) struct ProcessFiles {
+    buffer: Vec<u8>,
+    mounts: PathBuf,
+}
+
+impl ProcessFiles {
+    /// `None` if `/proc` is not there, or is that of another namespace of process numbers.
+    pub(crate) fn open() -> Option<Self> {
+        let own = std::fs::read_link("/proc/self").ok()?;
+        let is_own = own.to_str() == Some(&std::process::id().to_string());
+        let mounts = std::fs::read_link("/proc/self/ns/mnt").ok()?;
+        is_own.then(|| ProcessFiles { buffer: vec![0; BUFFER_BYTES], mounts })
+    }
+
+    /// The words of a process, each ended by a NUL byte, as far as they fit.
+    pub(crate) fn command_line(&mut self, process: ProcessId) -> Option<&[u8]> {
+        let file = File::open(format!("/proc/{process}/cmdline")).ok()?;
+        if self.buffer.len() > BUFFER_BYTES {
+            self.buffer = vec![0; BUFFER_BYTES];
+        }
+        let mut length = 0;
+        loop {
+            let room = &mut self.buffer[length..];
+            let (asked, read) = (room.len(), rustix::io::read(&file, room).ok()?);
+            length += read;
+            if read < asked || length >= LINE_MAX_BYTES {
+                return Some(&self.buffer[..length]);
+            }
+            self.buffer.resize((length * 4).min(LINE_MAX_BYTES), 0);
+        }
+    }
+
+    /// The folder that a process takes relative paths from. It has none if it was removed.
+    pub(crate) fn working_folder(&self, process: ProcessId) -> Option<Option<PathBuf>> {
+        let link = |name| std::fs::read_link(format!("/proc/{process}/{name}")).ok();
+        let is_alike = link("root")?.as_os_str() == "/" && link("ns/mnt")? == self.mounts;
+        let folder = link("cwd")?;
+        let is_there = folder.is_absolute() && !folder.as_os_str().as_bytes().ends_with(REMOVED);
+        is_alike.then(|| Some(folder).filter(|_| is_there))
+    }
+
+    /// The parent of a process.
+    pub(crate) fn parent(process: ProcessId) -> Option<ProcessId> {
+        let line = std::fs::read(format!("/proc/{process}/stat")).ok()?;
+        // The second field, the command's name in parentheses, may have any bytes.
+        let behind_name = line.iter().rposition(|&byte| byte == b')')? + 1;
+        let mut fields = std::str::from_utf8(&line[behind_name..]).ok()?.split_ascii_whitespace();
+        fields.nth(1)?.parse().ok().filter(|&parent| parent != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_process_has_words_a_folder_and_a_parent() {
+        let mut files = ProcessFiles::open().expect("/proc is there");
+        let folder = tempfile::tempdir().expect("a folder");
+        let inner = folder.path().join("x");
+        std::fs::create_dir(&inner).expect("made");
+        let long = "w".repeat(100);
+        let words: Vec<&str> = std::iter::repeat_n(long.as_str(), 1000).collect();
+        let mut child = Command::new("sh")
+            .args(["-c", "echo; read line", "sh"])
+            .args(&words)
+            .current_dir(&inner)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it runs");
+        let process = ProcessId::from(child.id());
+        let mut begun = [0];
+        let output = child.stdout.as_mut().expect("a pipe");
+        std::io::Read::read_exact(output, &mut begun).expect("it has begun");
+        let expected =
+            format!("sh\0-c\0echo; read line\0sh\0{}", (long.clone() + "\0").repeat(1000));
+        assert!(files.command_line(process) == Some(expected.as_bytes()));
+        let real = inner.canonicalize().expect("it is there");
+        assert_eq!(files.working_folder(process), Some(Some(real)));
+        assert_eq!(ProcessFiles::parent(process), Some(u64::from(std::process::id())));
+        std::fs::remove_dir(&inner).expect("it is empty");
+        assert_eq!(files.working_folder(process), Some(None));
+        drop(child.stdin.take());
+        assert!(!child.wait().expect("it ends").success());
+        assert_eq!(files.command_line(process).unwrap_or_default(), b"");
+        assert_eq!(ProcessFiles::parent(process), None);
+    }
+}

@@ -1,0 +1,84 @@
+//! Arguments of processes as hints: taken over when a program introduces itself, closed when its process has ended.
+
+use foretell_policy::{HinterId, ReaderId};
+
+use super::Session;
+use crate::lineage::{Lineage, ProcessId};
+use crate::process_files::ProcessFiles;
+use crate::programs::Program;
+use crate::source::Setting;
+use crate::source::arguments::{CommandLine, may_name_files};
+
+/// Where arguments of processes come from and go to.
+pub(crate) struct Arguments {
+    pub(crate) lineage: Lineage,
+    files: ProcessFiles,
+}
+
+impl Arguments {
+    /// For a run of the command line `first`. `None` if nothing is to be learnt about processes.
+    pub(super) fn new(first: Setting) -> Option<Self> {
+        Some(Arguments { lineage: Lineage::new(first), files: ProcessFiles::open()? })
+    }
+}
+
+impl Session {
+    /// Takes over the arguments of a program that has begun. `parent` is its process's parent, as far as it is known. Returns
+    /// whether there are any to disclose.
+    pub(super) fn take_arguments(&mut self, program: &Program, parent: Option<ProcessId>) -> bool {
+        let Some(Arguments { lineage, files }) = &mut self.arguments else { return false };
+        let ReaderId(process) = program.reader();
+        if process == 0 {
+            return false; // It has no number in this namespace.
+        }
+        lineage.note_process(process);
+        let line = match files.command_line(process) {
+            Some(line) if may_name_files(line) && !lineage.is_first(line) => {
+                CommandLine::from_bytes(line)
+            }
+            _ => return false,
+        };
+        let Some(working_folder) = files.working_folder(process) else { return false };
+        if program.has_ended() {
+            return false; // Its number may be another process's.
+        }
+        let parent_of = |of| match parent {
+            Some(parent) if of == process => Some(parent),
+            _ => ProcessFiles::parent(of),
+        };
+        let (policy, streams, now) = (&mut self.policy, &mut self.streams, self.clock.elapsed());
+        let now = foretell_policy::Nanos(now.as_nanos() as u64);
+        lineage.begin(process, (line, working_folder), parent_of, || {
+            *streams += 1;
+            policy.open_stream(now, HinterId(process), None)
+        })
+    }
+
+    /// Discloses words of processes as far as there is room.
+    pub(super) fn take_words(&mut self) {
+        let Some(mut arguments) = self.arguments.take() else { return };
+        while let Some((stream, word)) =
+            arguments.lineage.next_word(|process| self.hears(HinterId(process)))
+        {
+            self.disclose_for(Some(stream), stream, word);
+        }
+        self.arguments = Some(arguments);
+    }
+
+    /// Closes the streams of a process that has ended. What was fetched for it and not read is free to be evicted.
+    pub(super) fn end_arguments(&mut self, ReaderId(process): ReaderId) {
+        let Some(arguments) = &mut self.arguments else { return };
+        let streams = arguments.lineage.end(process);
+        let Some(&words) = streams.first() else { return };
+        self.streams -= 1;
+        self.feeds.retain(|feed| feed.owner != Some(words));
+        let names_bytes = &mut self.names_bytes;
+        self.walks.retain(|(folder, owner)| {
+            let is_kept = *owner != Some(words);
+            *names_bytes -= if is_kept { 0 } else { super::bytes_of_name(folder) };
+            is_kept
+        });
+        let now = self.now();
+        streams.into_iter().for_each(|stream| self.policy.close(now, stream));
+    }
+}
