@@ -292,3 +292,181 @@ impl Lineage {
         self.bytes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const PROCESS: ProcessId = 100;
+
+    /// A run whose processes have these parents.
+    struct Run {
+        lineage: Lineage,
+        parents: HashMap<ProcessId, ProcessId>,
+        streams: Cell<u64>,
+    }
+
+    fn line(words: &str) -> CommandLine {
+        CommandLine::from_words(&words.split(' ').map(Into::into).collect::<Vec<_>>())
+    }
+
+    fn run(first: &str) -> Run {
+        let command = first.split(' ').map(Into::into).collect();
+        let lineage = Lineage::new(Setting { command, working_folder: Some("/w".into()) });
+        Run { lineage, parents: HashMap::new(), streams: Cell::new(0) }
+    }
+
+    impl Run {
+        fn take(&mut self, process: ProcessId, line: CommandLine) -> bool {
+            let open = || {
+                self.streams.set(self.streams.get() + 1);
+                StreamId(self.streams.get())
+            };
+            let parent_of = |of| self.parents.get(&of).copied();
+            self.lineage.note_process(process);
+            self.lineage.begin(process, (line, Some("/w".into())), parent_of, open)
+        }
+
+        /// The paths that a process discloses when it begins a program, with the number of its stream.
+        fn begins(&mut self, process: ProcessId, words: &str) -> Vec<(u64, String)> {
+            self.take(process, line(words));
+            self.words().into_iter().map(|(stream, word)| (stream, name(&word))).collect()
+        }
+
+        fn words(&mut self) -> Vec<(u64, Disclosure)> {
+            let next = || self.lineage.next_word(|_| true);
+            std::iter::from_fn(next).map(|(stream, word)| (stream.0, word)).collect()
+        }
+    }
+
+    fn name(word: &Disclosure) -> String {
+        word.path.strip_prefix("/w").expect("it is there").to_str().expect("text").to_owned()
+    }
+
+    fn on(stream: u64, names: &[&str]) -> Vec<(u64, String)> {
+        names.iter().map(|name| (stream, (*name).to_owned())).collect()
+    }
+
+    #[test]
+    fn words_of_the_run_are_new_to_no_process() {
+        let mut run = run("env A=1 grep x a b");
+        assert!(run.lineage.is_first(b"env\0A=1\0grep\0x\0a\0b\0"));
+        assert!(!run.lineage.is_first(b"grep\0x\0a\0b\0"));
+        assert_eq!(run.begins(PROCESS, "grep x a b"), []);
+        assert_eq!((run.lineage.bytes(), run.streams.get()), (0, 0), "it leaves nothing");
+        assert_eq!(run.begins(PROCESS, "grep x a c b"), on(1, &["c"]));
+        assert_eq!(run.begins(PROCESS + 1, "grep x a c b"), on(2, &["c"]), "no relation");
+    }
+
+    #[test]
+    fn a_process_that_executes_another_program_goes_on_with_its_stream() {
+        let mut run = run("sh -c script");
+        assert_eq!(run.begins(PROCESS, "nice cat a b"), on(1, &["cat", "a", "b"]));
+        assert_eq!(run.begins(PROCESS, "cat a b"), []);
+        assert_eq!(run.begins(PROCESS, "cat a b c"), on(1, &["c"]));
+        assert_eq!(run.lineage.end(PROCESS), [StreamId(1)]);
+        assert_eq!(run.lineage.end(PROCESS), [], "it has ended");
+        assert_eq!(run.lineage.bytes(), 0);
+        assert_eq!(run.begins(PROCESS, "cat a b"), on(2, &["a", "b"]), "another process");
+    }
+
+    #[test]
+    fn words_that_wait_are_disclosed_after_the_process_executes_another_program() {
+        let mut run = run("sh -c script");
+        assert!(run.take(PROCESS, line("nice cat a b")));
+        let first = run.lineage.next_word(|_| true).expect("three");
+        assert_eq!(name(&first.1), "cat");
+        assert!(run.lineage.next_word(|process| process != PROCESS).is_none(), "no room");
+        assert!(run.take(PROCESS, line("cat a b c")));
+        let rest = run.words();
+        assert_eq!(rest.iter().map(|(_, word)| name(word)).collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert!(!run.lineage.has_words());
+    }
+
+    #[test]
+    fn words_of_an_ancestor_are_new_when_it_has_ended() {
+        let mut run = run("sh -c script");
+        run.parents = [(1, 0), (2, 1), (3, 2), (4, 3), (5, 1)].into();
+        run.lineage.note_process(1);
+        assert_eq!(run.begins(2, "sh s a b"), on(1, &["s", "a", "b"]));
+        // Process 3 has announced nothing.
+        assert_eq!(run.begins(4, "cat a b c"), on(2, &["c"]));
+        assert_eq!(run.begins(5, "cat a"), on(3, &["a"]), "a process beside it");
+        let stream = run.lineage.processes[&2].stream;
+        assert!(run.lineage.is_open(stream));
+        run.lineage.note_walk(stream, StreamId(77));
+        assert_eq!(run.lineage.end(2), [stream, StreamId(77)]);
+        assert!(!run.lineage.is_open(stream));
+        // The number is another process's now.
+        assert_eq!(run.begins(2, "sh d"), on(4, &["d"]));
+        assert_eq!(run.begins(4, "cat a b c d"), on(2, &["a", "b", "d"]));
+    }
+
+    #[test]
+    fn the_way_to_an_ancestor_ends_at_the_first_process() {
+        let mut run = run("sh -c script");
+        run.lineage.note_process(1);
+        assert_eq!(run.begins(7, "cat a").len(), 1);
+        let asked = Cell::new(0);
+        let parent_of = |of: ProcessId| {
+            asked.set(asked.get() + 1);
+            Some(of - 1)
+        };
+        let open = || StreamId(9);
+        run.lineage.begin(4, (line("cat a"), Some("/w".into())), parent_of, open);
+        assert_eq!(asked.get(), 3);
+        run.lineage.begin(1000, (line("cat a"), Some("/w".into())), parent_of, open);
+        assert_eq!(asked.get(), 3 + DEPTH_MAX);
+    }
+
+    #[test]
+    fn a_path_named_several_times_in_one_line_is_disclosed_as_often() {
+        let mut run = run("sh -c script");
+        assert_eq!(run.begins(PROCESS, "cat a b a"), on(1, &["a", "b", "a"]));
+        assert_eq!(run.begins(PROCESS, "cat a b a"), []);
+    }
+
+    #[test]
+    fn a_folder_is_new_to_a_program_that_recurses() {
+        let mut run = run("sh -c script");
+        let claims = |words: Vec<(u64, Disclosure)>| -> Vec<(String, Certainty)> {
+            words.iter().map(|(_, word)| (name(word), word.certainty)).collect()
+        };
+        run.take(PROCESS, line("env cat d"));
+        assert_eq!(claims(run.words())[1], ("d".into(), Certainty::MaybeFile));
+        run.take(PROCESS, line("grep -r x d"));
+        let (x, d) = (("x".into(), Certainty::MaybeTree), ("d".into(), Certainty::MaybeFolder));
+        assert_eq!(claims(run.words()), [x, d]);
+        run.take(PROCESS, line("grep -r x d"));
+        run.take(PROCESS, line("cat d"));
+        assert_eq!(claims(run.words()), []);
+    }
+
+    #[test]
+    fn command_lines_take_bounded_memory() {
+        let mut run = run("sh -c script");
+        let many = |count: usize| {
+            let words: Vec<String> = (0..count).map(|word| format!("{word:06}")).collect();
+            line(&format!("cat {}", words.join(" ")))
+        };
+        assert!(run.take(PROCESS, many(100_000)));
+        assert_eq!(run.words().len(), 100_000);
+        assert!(!run.take(PROCESS, many(100_000)));
+        // Beyond the bound words are disclosed and forgotten.
+        assert!(run.take(PROCESS, many(KEYS_MAX + 1000)));
+        assert_eq!(run.words().len(), KEYS_MAX + 1000 - 100_000);
+        assert!(run.take(PROCESS, many(KEYS_MAX + 1000)));
+        assert_eq!(run.words().len(), 1000);
+        assert_eq!(run.lineage.processes[&PROCESS].keys.len(), KEYS_MAX);
+        let mut taken = 0;
+        while run.take(PROCESS + 1 + taken, many(100_000)) {
+            taken += 1;
+        }
+        assert!(taken > 2, "{taken}");
+        assert!(run.lineage.bytes() < 2 * KEPT_MAX_BYTES);
+        (0..=taken).for_each(|process| drop(run.lineage.end(PROCESS + process)));
+        assert_eq!((run.lineage.bytes(), run.lineage.has_words()), (0, false));
+    }
+}

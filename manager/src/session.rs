@@ -609,7 +609,7 @@ mod tests {
 
     use super::*;
 
-    fn session() -> Session {
+    pub(super) fn session() -> Session {
         let listener = Listener::bind().expect("a socket");
         Session::new(
             Config::new(Memory::Kernel { keeps: false }, crate::BLOCK_BYTES, 1 << 20),

@@ -82,3 +82,71 @@ impl Session {
         streams.into_iter().for_each(|stream| self.policy.close(now, stream));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::tests::session;
+
+    const PROCESS: ProcessId = 7;
+
+    fn disclosing(words: &[&str]) -> Session {
+        let mut session = session();
+        let first = Setting { command: vec!["sh".into()], working_folder: None };
+        session.arguments = Arguments::new(first);
+        let stream = session.policy.open_stream(session.now(), HinterId(PROCESS), None);
+        session.streams += 1;
+        let words: Vec<_> = words.iter().map(Into::into).collect();
+        let line = (CommandLine::from_words(&words), None);
+        let lineage = &mut session.arguments.as_mut().expect("/proc is there").lineage;
+        assert!(lineage.begin(PROCESS, line, |_| None, || stream));
+        session.take_words();
+        session
+    }
+
+    fn turn(session: &mut Session) {
+        session.turn();
+        session.wait(Some(std::time::Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn words_that_are_not_looked_up_when_their_process_ends_are_no_hints() {
+        let mut session = disclosing(&["cat", "/no/a", "/no/b"]);
+        assert_eq!((session.names.len(), session.is_active()), (2, true));
+        session.end_arguments(ReaderId(PROCESS));
+        session.take_in();
+        assert_eq!((session.names.len(), session.names_bytes, session.streams), (0, 0, 0));
+        assert!(!session.is_active());
+        assert_eq!(session.report().hints.given, 0);
+    }
+
+    #[test]
+    fn files_below_a_folder_are_let_go_with_the_process_that_named_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("file"), [1; 100]).expect("written");
+        let path = folder.path().to_str().expect("text").to_owned();
+        let mut session = disclosing(&["grep", "-r", "/no/such", &path]);
+        while session.policy.counts().hints_resolved == 0 {
+            turn(&mut session);
+        }
+        while session.policy.counts().prefetched + session.policy.counts().already_cached == 0 {
+            turn(&mut session);
+        }
+        session.end_arguments(ReaderId(PROCESS));
+        assert_eq!((session.policy.pending_blocks(), session.streams), (0, 0));
+        assert!(session.feeds.is_empty() && session.walks.is_empty());
+        assert_eq!(session.report().hints.given, 1, "the file");
+    }
+
+    #[test]
+    fn a_folder_is_not_listed_for_a_process_that_has_ended() {
+        let path = std::env::temp_dir();
+        let mut session = disclosing(&["grep", "-r", path.to_str().expect("text")]);
+        session.start_fetches();
+        session.end_arguments(ReaderId(PROCESS));
+        while session.policy.counts().hints_void == 0 {
+            turn(&mut session);
+        }
+        assert!(session.feeds.is_empty() && session.walks.is_empty());
+    }
+}

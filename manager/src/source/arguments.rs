@@ -61,8 +61,13 @@ fn ended_words(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|&byte| byte == 0).map_or(0, |last| last + 1)
 }
 
-/// Whether a word of this command line may name a file.
+/// Whether a word of this command line may name a file that is read. Programs known to read no file that they name have none.
 pub(crate) fn may_name_files(line: &[u8]) -> bool {
+    let program = line.split(|&byte| byte == 0).next().unwrap_or_default();
+    let name = program.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    if NO_READERS.iter().any(|known| name == known.as_bytes()) {
+        return false;
+    }
     let mut words = Words::of(&line[..ended_words(line)]);
     while let Some(word) = words.next(line) {
         if word.candidates(line).iter().flatten().next().is_some() {
@@ -151,6 +156,13 @@ const GREP: Recursion = Recursion::With {
     letters: b"rR",
     words: &["--recursive", "--dereference-recursive", "--directories=recurse"],
 };
+
+/// Programs known to read no file that they name, by the last component of `argv[0]`. Scripts run many of them.
+const NO_READERS: [&str; 31] = [
+    "[", "basename", "chgrp", "chmod", "chown", "dirname", "du", "echo", "expr", "false", "kill",
+    "ln", "ls", "mkdir", "mkfifo", "mktemp", "mv", "printf", "pwd", "readlink", "realpath", "rm",
+    "rmdir", "sleep", "stat", "test", "touch", "true", "truncate", "unlink", "which",
+];
 
 /// The disclosures of a command line that is run in `working_folder`. They are made lazily, since the folder's name in front of
 /// each word may be much longer than the command line. Without a working folder (it was removed) only absolute paths count.
@@ -282,6 +294,7 @@ mod tests {
             let line = CommandLine::from_bytes(line.as_bytes());
             assert_eq!(disclosures(line, Some("/here".into())).count(), 0);
         }
+        assert!(!may_name_files(b"/bin/rm\0a\0"), "it reads nothing");
         for line in ["a\0b\0", "\0b\0", "a\0--\0-b\0", "a\0-o=b\0", "a\0\0\0b\0c"] {
             assert!(may_name_files(line.as_bytes()), "{line:?}");
             let line = CommandLine::from_bytes(line.as_bytes());
