@@ -89,7 +89,7 @@ impl Session {
             return self.refused(format!("more than {PROGRAMS_MAX} programs at a time"));
         }
         let watched = self.programs.iter().filter(|program| program.is_watched()).count();
-        let begins_program = hello.begins_program;
+        let (begins_program, argv0) = (hello.begins_program, hello.argv0.clone());
         // The parent's number, if the process is in the manager's namespace.
         let parent = (i64::from(hello.pid) == i64::from(peer.connection.peer_pid()))
             .then_some(u64::from(hello.ppid))
@@ -112,7 +112,7 @@ impl Session {
                 }
                 self.fault.adopted(&program);
                 program.set_interest(self.interest);
-                let has_words = begins_program && self.take_arguments(&program, parent);
+                let has_words = begins_program && self.take_arguments(&program, &argv0, parent);
                 self.programs.push(program);
                 if has_words {
                     self.set_interest(true); // Its first reads matter.

@@ -5,6 +5,8 @@
 //! the device once for each word. The order is that of the command line. The program itself, `argv[0]`, is not disclosed: it is
 //! read before foretell could help.
 //!
+//! The script of a shell (`sh -c SCRIPT`) is no name. Its commands are processes with arguments of their own.
+//!
 //! Folders are disclosed for programs that are known to read whole trees when told to.
 //!
 //! The source discloses the command line of the run. The processes that it starts have command lines too: the manager reads
@@ -61,13 +63,20 @@ fn ended_words(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|&byte| byte == 0).map_or(0, |last| last + 1)
 }
 
-/// Whether a word of this command line may name a file that is read. Programs known to read no file that they name have none.
-pub(crate) fn may_name_files(line: &[u8]) -> bool {
+/// The last component of a command line's first word.
+fn name_of_program(line: &[u8]) -> &[u8] {
     let program = line.split(|&byte| byte == 0).next().unwrap_or_default();
-    let name = program.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-    if NO_READERS.iter().any(|known| name == known.as_bytes()) {
-        return false;
-    }
+    program.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
+}
+
+/// Whether a program with this `argv[0]` is known to read no file that its arguments name.
+pub(crate) fn reads_no_arguments(argv0: &str) -> bool {
+    let name = name_of_program(argv0.as_bytes());
+    NO_READERS.iter().any(|known| name == known.as_bytes())
+}
+
+/// Whether a word of this command line may name a file.
+pub(crate) fn may_name_files(line: &[u8]) -> bool {
     let mut words = Words::of(&line[..ended_words(line)]);
     while let Some(word) = words.next(line) {
         if word.candidates(line).iter().flatten().next().is_some() {
@@ -83,6 +92,10 @@ struct Words {
     at: usize,
     end: usize,
     options_end: bool,
+    /// The program is a shell whose script has not come.
+    takes_script: bool,
+    /// The next word is a script.
+    script_is_next: bool,
 }
 
 /// A word of a command line.
@@ -91,15 +104,17 @@ struct Word {
     to: usize,
     /// It is a name, and not an option.
     is_name: bool,
-    /// It is the `--` that ends the options.
-    ends_options: bool,
+    /// It may be a path, or end with one: it is neither a script nor the `--` that ends the options.
+    is_path: bool,
 }
 
 impl Words {
     /// Those of a line of ended words, behind the first one.
     fn of(line: &[u8]) -> Self {
         let at = line.iter().position(|&byte| byte == 0).map_or(line.len(), |end| end + 1);
-        Words { at, end: line.len(), options_end: false }
+        let takes_script = SHELLS.iter().any(|shell| name_of_program(line) == shell.as_bytes());
+        let (options_end, script_is_next) = (false, false);
+        Words { at, end: line.len(), options_end, takes_script, script_is_next }
     }
 
     fn next(&mut self, line: &[u8]) -> Option<Word> {
@@ -110,8 +125,12 @@ impl Words {
         let word = &line[from..to];
         let ends_options = !self.options_end && word == b"--";
         let is_name = self.options_end || !word.starts_with(b"-");
+        let is_script = std::mem::take(&mut self.script_is_next) && is_name;
+        // `-c`, or an option `-ec`.
+        self.script_is_next = self.takes_script && !is_name && word.ends_with(b"c");
+        self.takes_script &= !is_script && !is_name && !ends_options;
         self.options_end |= ends_options;
-        Some(Word { from, to, is_name, ends_options })
+        Some(Word { from, to, is_name, is_path: !ends_options && !is_script })
     }
 }
 
@@ -120,9 +139,8 @@ impl Word {
     fn candidates<'a>(&self, line: &'a [u8]) -> [Option<&'a [u8]>; 2] {
         let word = &line[self.from..self.to];
         let value = word.iter().position(|&byte| byte == b'=').map(|at| &word[at + 1..]);
-        let is_path = |part: &&[u8]| {
-            !self.ends_options && !part.is_empty() && part.len() < libc::PATH_MAX as usize
-        };
+        let is_path =
+            |part: &&[u8]| self.is_path && !part.is_empty() && part.len() < libc::PATH_MAX as usize;
         [self.is_name.then_some(word).filter(is_path), value.filter(is_path)]
     }
 }
@@ -156,6 +174,9 @@ const GREP: Recursion = Recursion::With {
     letters: b"rR",
     words: &["--recursive", "--dereference-recursive", "--directories=recurse"],
 };
+
+/// Shells, by the last component of `argv[0]`.
+const SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "mksh"];
 
 /// Programs known to read no file that they name, by the last component of `argv[0]`. Scripts run many of them.
 const NO_READERS: [&str; 31] = [
@@ -214,15 +235,15 @@ impl Iterator for Disclosures {
 
 fn recurses(line: &[u8]) -> bool {
     let mut words = line.split(|&byte| byte == 0);
-    let program = OsStr::from_bytes(words.next().unwrap_or_default());
-    let name = Path::new(program).file_name().unwrap_or(program);
-    let known = RECURSIVE_PROGRAMS.iter().find(|(known, _)| name == *known);
+    words.next();
+    let name = name_of_program(line);
+    let known = RECURSIVE_PROGRAMS.iter().find(|(known, _)| name == known.as_bytes());
     match known {
         None => false,
         Some((_, Recursion::Always)) => true,
         Some((_, Recursion::With { letters, words: known })) => {
             // `tar cf archive folder`: the first word may be a bundle of options without a dash.
-            let bundle = words.clone().next().filter(|_| name == "tar");
+            let bundle = words.clone().next().filter(|_| name == b"tar");
             let options = words.filter(|word| word.starts_with(b"-"));
             options.chain(bundle).any(|word| {
                 let long = word.starts_with(b"--");
@@ -251,6 +272,17 @@ mod tests {
         let expected = ["/here/needle", "/here/b.txt", "/abs/a.txt", "/here/list", "/here/-dash"];
         assert_eq!(found, expected.map(PathBuf::from));
         assert!(!tree);
+    }
+
+    #[test]
+    fn the_script_of_a_shell_is_no_name() {
+        for line in ["sh -c script", "/bin/bash -ec a=b", "sh -e -c script"] {
+            assert_eq!(paths(line).0, [PathBuf::new(); 0], "{line}");
+        }
+        assert_eq!(paths("sh -c script -c a").0, ["/here/a"].map(PathBuf::from));
+        assert_eq!(paths("sh script -c a").0, ["/here/script", "/here/a"].map(PathBuf::from));
+        assert_eq!(paths("sh -c -- b").0, ["/here/b"].map(PathBuf::from));
+        assert_eq!(paths("grep -c a").0, ["/here/a"].map(PathBuf::from));
     }
 
     #[test]
@@ -294,7 +326,8 @@ mod tests {
             let line = CommandLine::from_bytes(line.as_bytes());
             assert_eq!(disclosures(line, Some("/here".into())).count(), 0);
         }
-        assert!(!may_name_files(b"/bin/rm\0a\0"), "it reads nothing");
+        assert!(reads_no_arguments("/bin/rm") && reads_no_arguments("rm"));
+        assert!(!reads_no_arguments("rm/cat") && !reads_no_arguments(""));
         for line in ["a\0b\0", "\0b\0", "a\0--\0-b\0", "a\0-o=b\0", "a\0\0\0b\0c"] {
             assert!(may_name_files(line.as_bytes()), "{line:?}");
             let line = CommandLine::from_bytes(line.as_bytes());
