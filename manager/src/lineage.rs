@@ -148,7 +148,7 @@ impl Lineage {
         self.first.line.is(line)
     }
 
-    /// Notes that a process has begun a program. Call it for every one, in their order.
+    /// Notes a process that has begun a program, before its command line is taken over.
     pub(crate) fn note_process(&mut self, process: ProcessId) {
         self.first_process.get_or_insert(process);
     }

@@ -76,6 +76,7 @@ impl ProcessFiles {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -99,7 +100,7 @@ mod tests {
         let process = ProcessId::from(child.id());
         let mut begun = [0];
         let output = child.stdout.as_mut().expect("a pipe");
-        std::io::Read::read_exact(output, &mut begun).expect("it has begun");
+        output.read_exact(&mut begun).expect("it has begun");
         let expected =
             format!("sh\0-c\0echo; read line\0sh\0{}", (long.clone() + "\0").repeat(1000));
         assert!(files.command_line(process) == Some(expected.as_bytes()));
@@ -112,5 +113,45 @@ mod tests {
         assert!(!child.wait().expect("it ends").success());
         assert_eq!(files.command_line(process).unwrap_or_default(), b"");
         assert_eq!(ProcessFiles::parent(process), None);
+    }
+
+    /// What is told of the working folder of a child that `change`s something first. `None` if it may not.
+    fn folder_of_child(change: fn() -> libc::c_int) -> Option<Option<Option<PathBuf>>> {
+        let files = ProcessFiles::open().expect("/proc is there");
+        let (told, teller) = rustix::pipe::pipe().expect("a pipe");
+        // SAFETY: the child makes nothing but system calls.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let _ = File::from(teller).write_all(&[u8::from(change() == 0)]);
+            loop {
+                // SAFETY: plain system call.
+                unsafe { libc::pause() };
+            }
+        }
+        drop(teller);
+        let mut changed = [0];
+        File::from(told).read_exact(&mut changed).expect("a byte");
+        let folder = files.working_folder(child.unsigned_abs().into());
+        let child = rustix::process::Pid::from_raw(child).expect("it was forked");
+        rustix::process::kill_process(child, rustix::process::Signal::KILL).expect("it is there");
+        let _ = rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty());
+        (changed == [1]).then_some(folder)
+    }
+
+    #[test]
+    fn a_process_with_another_root_or_other_mounts_tells_nothing() {
+        let own = std::env::current_dir().expect("it is there");
+        assert_eq!(folder_of_child(|| 0), Some(Some(Some(own))));
+        // SAFETY: plain system calls, with a constant.
+        let changes: [fn() -> libc::c_int; 2] = [
+            || unsafe { libc::chroot(c"/proc".as_ptr()) },
+            || unsafe { libc::unshare(libc::CLONE_NEWNS) },
+        ];
+        for change in changes {
+            match folder_of_child(change) {
+                Some(told) => assert_eq!(told, None),
+                None => eprintln!("skipped: only root may change its root and mounts"),
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ use crate::lineage::{Lineage, ProcessId};
 use crate::process_files::ProcessFiles;
 use crate::programs::Program;
 use crate::source::Setting;
-use crate::source::arguments::{CommandLine, may_name_files, reads_no_arguments};
+use crate::source::arguments::{CommandLine, may_name_files};
 
 /// Where arguments of processes come from and go to.
 pub(crate) struct Arguments {
@@ -25,21 +25,13 @@ impl Arguments {
 impl Session {
     /// Takes over the arguments of a program that has begun. `parent` is its process's parent, as far as it is known. Returns
     /// whether there are any to disclose.
-    pub(super) fn take_arguments(
-        &mut self,
-        program: &Program,
-        argv0: &str,
-        parent: Option<ProcessId>,
-    ) -> bool {
+    pub(super) fn take_arguments(&mut self, program: &Program, parent: Option<ProcessId>) -> bool {
         let Some(Arguments { lineage, files }) = &mut self.arguments else { return false };
         let ReaderId(process) = program.reader();
         if process == 0 {
             return false; // It has no number in this namespace.
         }
         lineage.note_process(process);
-        if reads_no_arguments(argv0) {
-            return false;
-        }
         let line = match files.command_line(process) {
             Some(line) if may_name_files(line) && !lineage.is_first(line) => {
                 CommandLine::from_bytes(line)

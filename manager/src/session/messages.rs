@@ -9,6 +9,7 @@ use foretell_protocol::{Hello, Message, RING_HEADER_BYTES, STREAM_EXTERNAL};
 use super::{SCRIPTS, Session};
 use crate::connections::Peer;
 use crate::programs::Program;
+use crate::source::arguments::reads_no_arguments;
 use crate::source::{Certainty, Disclosure};
 
 /// A process's control sockets are read while fewer of its hints wait in the policy. A hint may have some 4,000 segments.
@@ -89,7 +90,7 @@ impl Session {
             return self.refused(format!("more than {PROGRAMS_MAX} programs at a time"));
         }
         let watched = self.programs.iter().filter(|program| program.is_watched()).count();
-        let (begins_program, argv0) = (hello.begins_program, hello.argv0.clone());
+        let names_files = hello.begins_program && !reads_no_arguments(&hello.argv0);
         // The parent's number, if the process is in the manager's namespace.
         let parent = (i64::from(hello.pid) == i64::from(peer.connection.peer_pid()))
             .then_some(u64::from(hello.ppid))
@@ -112,7 +113,7 @@ impl Session {
                 }
                 self.fault.adopted(&program);
                 program.set_interest(self.interest);
-                let has_words = begins_program && self.take_arguments(&program, &argv0, parent);
+                let has_words = names_files && self.take_arguments(&program, parent);
                 self.programs.push(program);
                 if has_words {
                     self.set_interest(true); // Its first reads matter.

@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn the_script_of_a_shell_is_no_name() {
         for line in ["sh -c script", "/bin/bash -ec a=b", "sh -e -c script"] {
-            assert_eq!(paths(line).0, [PathBuf::new(); 0], "{line}");
+            assert!(paths(line).0.is_empty(), "{line}");
         }
         assert_eq!(paths("sh -c script -c a").0, ["/here/a"].map(PathBuf::from));
         assert_eq!(paths("sh script -c a").0, ["/here/script", "/here/a"].map(PathBuf::from));
