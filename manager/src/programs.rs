@@ -6,7 +6,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
 use foretell_policy::ReaderId;
-use foretell_protocol::{Connection, Counters, Hello, Record, RingReader};
+use foretell_protocol::layout::INTEREST_READS;
+use foretell_protocol::{Connection, Counters, Event, Hello, RingReader};
 
 use crate::descriptors::is_readable;
 
@@ -86,12 +87,12 @@ impl Program {
 
     /// Tells the process whether its reads are of interest.
     pub(crate) fn set_interest(&self, wanted: bool) {
-        self.ring.set_interest(wanted);
+        self.ring.set_interest(if wanted { INTEREST_READS } else { 0 });
     }
 
-    /// Passes the waiting records to `each` until it returns false. `ended` says whether the process has ended: then records
+    /// Passes the waiting events to `each` until it returns false. `ended` says whether the process has ended: then records
     /// that it left unfinished are skipped at once.
-    pub(crate) fn drain_while(&mut self, ended: bool, each: impl FnMut(Record) -> bool) {
+    pub(crate) fn drain_while(&mut self, ended: bool, each: impl FnMut(Event) -> bool) {
         self.ring.drain_while(ended, each);
     }
 
@@ -125,6 +126,6 @@ fn is_there(pid: Pid) -> bool {
 impl Drop for Program {
     /// The ring is not read any more, so the program need not fill it.
     fn drop(&mut self) {
-        self.ring.set_interest(false);
+        self.ring.set_interest(0);
     }
 }

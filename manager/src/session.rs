@@ -27,6 +27,8 @@ use foretell_policy::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::arguments::Arguments;
+use foretell_protocol::Event;
+
 use crate::Source;
 use crate::connections::Connections;
 use crate::driver::done::DoneQueue;
@@ -361,8 +363,11 @@ impl Session {
         self.programs.retain_mut(|program| {
             let mut reads = Reads::new(policy, now, program.reader());
             let ended = program.has_ended();
-            program.drain_while(ended, |record| {
-                reads.take(record);
+            program.drain_while(ended, |event| {
+                match event {
+                    Event::Call(record) => reads.take(record),
+                    Event::Touch(_) | Event::Advice(_) => {}
+                }
                 reads.told_blocks() < TURN_BLOCKS_MAX
             });
             reads.tell();

@@ -189,7 +189,12 @@ static inline struct foretell_ring_header *ring(void)
 
 static inline bool wants_records(const struct foretell_ring_header *header)
 {
-    return __atomic_load_n(&header->interest, __ATOMIC_RELAXED) != 0;
+    return (__atomic_load_n(&header->interest, __ATOMIC_RELAXED) & FORETELL_INTEREST_READS) != 0;
+}
+
+static inline bool wants_names(const struct foretell_ring_header *header)
+{
+    return (__atomic_load_n(&header->interest, __ATOMIC_RELAXED) & FORETELL_INTEREST_NAMES) != 0;
 }
 
 static inline uint64_t current_tag(enum descriptor_state state)

@@ -98,7 +98,7 @@ static bool read_private(const char *text)
     if (text == NULL || text[0] == '\0' || strlen(text) >= sizeof address)
         return false;
     (void)strcpy(address, text);
-    introduction.interest = numbers[0] != 0;
+    introduction.interest = (uint32_t)numbers[0];
     introduction.filters = (uint32_t)numbers[1];
     library.file = (struct file_identity){.device = numbers[2], .inode = numbers[3]};
     library.loader = (struct file_identity){.device = numbers[4], .inode = numbers[5]};

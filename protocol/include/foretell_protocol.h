@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 /* Raised with every change of this file that an older peer would misread. */
-#define FORETELL_PROTOCOL_VERSION 1u
+#define FORETELL_PROTOCOL_VERSION 2u
 
 /* Names the manager's socket, for programs that hint: the abstract name, without its leading NUL byte.
  * A program that is executed with an empty value is left alone. */
@@ -32,7 +32,7 @@
  * Parameters of the interposing library when it is preloaded. The library hides this variable, and its own
  * entry of LD_PRELOAD, before the program's first instruction. The value is six numbers in hexadecimal,
  * each followed by a dot, and then the manager's address as in FORETELL_SOCKET:
- *   1 if records are wanted before the manager has had time to say so in the ring, else 0
+ *   the interest (FORETELL_INTEREST_…) until the manager has had time to say its own in the ring
  *   number of seccomp filters that foretell itself was under
  *   device and inode of the library
  *   device and inode of the program's dynamic linker, which is known to fit
@@ -58,9 +58,16 @@
 /* Copying takes time too. 2 bytes a nanosecond is slower than any memory in use. */
 #define FORETELL_COPY_BYTES_PER_NS UINT64_C(2)
 
+/* What the manager wants to know, besides counters and advice: bits. */
+#define FORETELL_INTEREST_READS 1u /* READ and OPEN records */
+#define FORETELL_INTEREST_NAMES 2u /* TOUCH records */
+
 /* Kinds of records. */
 #define FORETELL_RECORD_READ 1u
 #define FORETELL_RECORD_OPEN 2u
+#define FORETELL_RECORD_TOUCH 3u  /* struct foretell_touch */
+#define FORETELL_RECORD_PATH 4u   /* struct foretell_path_part */
+#define FORETELL_RECORD_ADVICE 5u /* struct foretell_advice */
 
 /* Record flags. */
 /* The offset is the descriptor's, which is ahead of the program by the bytes in stdio's buffer. */
@@ -86,6 +93,71 @@ struct foretell_record {
     uint64_t duration_ns;  /* 0 if the call was not timed */
 };
 
+/* What a call did with the path of a TOUCH record: bits. */
+#define FORETELL_TOUCH_STAT 1u /* asked for attributes (stat and its kin, access) */
+#define FORETELL_TOUCH_LINK 2u /* read a symbolic link */
+#define FORETELL_TOUCH_OPEN 4u /* opened it for reading; it is no folder */
+#define FORETELL_TOUCH_FOLDER 8u /* opened a folder, in order to list it or as a base of other paths */
+#define FORETELL_TOUCH_MOVED 16u /* made it the working folder */
+#define FORETELL_TOUCH_FAILED 32u /* the call failed */
+/* The base is a descriptor of a folder whose opening is not known. */
+#define FORETELL_TOUCH_DESCRIPTOR 64u
+
+/* The base of a relative path: the working folder, if there is no other. */
+#define FORETELL_BASE_WORKING_FOLDER 0u
+
+#define FORETELL_TOUCH_PATH_BYTES 20u
+#define FORETELL_PART_PATH_BYTES 48u
+/* Longer paths are not recorded. */
+#define FORETELL_TOUCHED_PATH_MAX_BYTES 1024u
+
+/*
+ * A call that named a path. It takes one slot, and further ones of kind PATH for the bytes of the path beyond the first
+ * FORETELL_TOUCH_PATH_BYTES, reserved together with it. A folder that the process opens gets a number, never 0, by which later
+ * records name it as their base; a duplicate of the descriptor has the same one. Numbers are a process's own: a forked
+ * child begins with new ones.
+ */
+struct foretell_touch {
+    uint64_t sequence;
+    uint32_t kind;
+    uint32_t flags;       /* FORETELL_TOUCH_… */
+    uint64_t end_ns;      /* CLOCK_MONOTONIC at return */
+    uint64_t duration_ns;
+    uint32_t base;        /* of a relative path: FORETELL_BASE_WORKING_FOLDER, or the number of a folder, or a descriptor */
+    uint32_t opened;      /* the number of the folder that was opened; else 0 */
+    uint32_t path_bytes;  /* without a NUL byte */
+    char path[FORETELL_TOUCH_PATH_BYTES];
+};
+
+/* Further bytes of the path of the TOUCH record before it. */
+struct foretell_path_part {
+    uint64_t sequence;
+    uint32_t kind;
+    uint32_t part; /* 1 for the first one */
+    char path[FORETELL_PART_PATH_BYTES];
+};
+
+/* The program's own advice about what it will read. It is recorded whether or not there is interest. */
+#define FORETELL_ADVICE_NEEDED 1u /* POSIX_FADV_WILLNEED, MADV_WILLNEED, MADV_POPULATE_READ, MAP_POPULATE, readahead */
+#define FORETELL_ADVICE_SEQUENTIAL 2u
+#define FORETELL_ADVICE_RANDOM 3u
+#define FORETELL_ADVICE_ONCE 4u /* POSIX_FADV_NOREUSE */
+#define FORETELL_ADVICE_NORMAL 5u
+
+#define FORETELL_NO_DESCRIPTOR UINT64_MAX
+
+struct foretell_advice {
+    uint64_t sequence;
+    uint32_t kind;
+    uint32_t advice;       /* FORETELL_ADVICE_… */
+    uint64_t device;       /* st_dev of the file; 0 if the advice is about memory */
+    uint64_t inode;        /* st_ino */
+    uint64_t offset_bytes; /* where in the file, or the address of the memory */
+    uint64_t length_bytes; /* 0: up to the end of the file */
+    uint64_t descriptor;   /* of the file; FORETELL_NO_DESCRIPTOR if the advice is about memory */
+    uint64_t reserved;
+};
+
 /*
  * The ring's first page. The manager writes interest and tail, the program head and the counters; these
  * lie on different cache lines.
@@ -104,7 +176,7 @@ struct foretell_ring_header {
     uint32_t header_bytes;
     uint8_t reserved0[40];
     /* line 1: written by the manager, read at every call */
-    uint32_t interest;      /* 0: counters only; 1: records are wanted */
+    uint32_t interest;      /* FORETELL_INTEREST_… */
     uint32_t manager_ended; /* 1: the library is not put along with further programs */
     uint8_t reserved1[56];
     /* line 2: tickets reserved by producers */
@@ -124,7 +196,12 @@ struct foretell_ring_header {
     uint64_t open_stall_ns;
     uint64_t open_stalls;
     uint8_t reserved5[40];
-    /* line 6: everything else */
+    /* line 6: calls that ask about names: the stat family, access, readlink, and reads of folders */
+    uint64_t name_calls;    /* only those made while there was interest in names are counted and timed */
+    uint64_t name_stall_ns;
+    uint64_t name_stalls;
+    uint8_t reserved7[40];
+    /* line 7: everything else */
     uint64_t other_read_bytes; /* through hooked calls from pipes, terminals, sockets, devices; and from
                                   descriptors whose kind was never looked up */
     uint64_t dropped_records;  /* the ring was full */
@@ -204,7 +281,10 @@ struct foretell_cancel {
     _Static_assert(offsetof(struct foretell_ring_header, field) == (line) * 64u,                   \
                    #field " opens a cache line")
 _Static_assert(sizeof(struct foretell_record) == FORETELL_RECORD_BYTES, "record size");
-_Static_assert(sizeof(struct foretell_ring_header) == 7u * 64u, "header lines");
+_Static_assert(sizeof(struct foretell_touch) == FORETELL_RECORD_BYTES, "touch size");
+_Static_assert(sizeof(struct foretell_path_part) == FORETELL_RECORD_BYTES, "path part size");
+_Static_assert(sizeof(struct foretell_advice) == FORETELL_RECORD_BYTES, "advice size");
+_Static_assert(sizeof(struct foretell_ring_header) == 8u * 64u, "header lines");
 _Static_assert(sizeof(struct foretell_ring_header) <= FORETELL_RING_HEADER_BYTES, "header page");
 _Static_assert((FORETELL_RING_CAPACITY_RECORDS & (FORETELL_RING_CAPACITY_RECORDS - 1u)) == 0u,
                "capacity is a power of two");
@@ -214,7 +294,8 @@ FORETELL_LINE(head, 2u);
 FORETELL_LINE(tail, 3u);
 FORETELL_LINE(read_calls, 4u);
 FORETELL_LINE(open_calls, 5u);
-FORETELL_LINE(other_read_bytes, 6u);
+FORETELL_LINE(name_calls, 6u);
+FORETELL_LINE(other_read_bytes, 7u);
 #undef FORETELL_LINE
 _Static_assert(sizeof(struct foretell_message_header) == 8u, "message header size");
 _Static_assert(sizeof(struct foretell_hello) == 44u, "hello size");

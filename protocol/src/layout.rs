@@ -4,7 +4,7 @@
 //! drift apart.
 
 /// Raised with every change that an older peer would misread.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 /// The environment variable that names the manager's socket.
 pub const SOCKET_VARIABLE: &str = "FORETELL_SOCKET";
 /// The environment variable with the parameters of the interposing library; the header describes them.
@@ -34,6 +34,50 @@ pub fn stall_threshold_ns(bytes: u64) -> u64 {
 pub const RECORD_READ: u32 = 1;
 /// Record kind: an open.
 pub const RECORD_OPEN: u32 = 2;
+/// Record kind: a call that named a path.
+pub const RECORD_TOUCH: u32 = 3;
+/// Record kind: further bytes of the path of the record before it.
+pub const RECORD_PATH: u32 = 4;
+/// Record kind: the program's own advice.
+pub const RECORD_ADVICE: u32 = 5;
+/// Interest in reads and opens.
+pub const INTEREST_READS: u32 = 1;
+/// Interest in calls that name a path.
+pub const INTEREST_NAMES: u32 = 2;
+/// Touch flag: attributes were asked for.
+pub const TOUCH_STAT: u32 = 1;
+/// Touch flag: a symbolic link was read.
+pub const TOUCH_LINK: u32 = 2;
+/// Touch flag: it was opened for reading, and is no folder.
+pub const TOUCH_OPEN: u32 = 4;
+/// Touch flag: a folder was opened.
+pub const TOUCH_FOLDER: u32 = 8;
+/// Touch flag: it was made the working folder.
+pub const TOUCH_MOVED: u32 = 16;
+/// Touch flag: the call failed.
+pub const TOUCH_FAILED: u32 = 32;
+/// Touch flag: the base is a descriptor of a folder whose opening is not known.
+pub const TOUCH_DESCRIPTOR: u32 = 64;
+/// The base of a relative path, if there is no other.
+pub const BASE_WORKING_FOLDER: u32 = 0;
+/// Bytes of a path in its first slot.
+pub const TOUCH_PATH_BYTES: u32 = 20;
+/// Bytes of a path in each further slot.
+pub const PART_PATH_BYTES: u32 = 48;
+/// Longer paths are not recorded.
+pub const TOUCHED_PATH_MAX_BYTES: u32 = 1024;
+/// Advice: the range will be read soon.
+pub const ADVICE_NEEDED: u32 = 1;
+/// Advice: the range will be read in order.
+pub const ADVICE_SEQUENTIAL: u32 = 2;
+/// Advice: the range will be read in no order.
+pub const ADVICE_RANDOM: u32 = 3;
+/// Advice: the range will be read once.
+pub const ADVICE_ONCE: u32 = 4;
+/// Advice: no advice any more.
+pub const ADVICE_NORMAL: u32 = 5;
+/// Stands for no descriptor.
+pub const NO_DESCRIPTOR: u64 = u64::MAX;
 /// Record flag: the offset is the descriptor's, ahead of the program by the stdio buffer.
 pub const FLAG_STDIO: u32 = 1;
 /// Record flag: the call named its own offset.
@@ -83,6 +127,49 @@ pub struct RawRecord {
     pub duration_ns: u64,
 }
 
+/// `struct foretell_touch`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "each field is described in the C header")]
+pub struct RawTouch {
+    pub sequence: u64,
+    pub kind: u32,
+    pub flags: u32,
+    pub end_ns: u64,
+    pub duration_ns: u64,
+    pub base: u32,
+    pub opened: u32,
+    pub path_bytes: u32,
+    pub path: [u8; TOUCH_PATH_BYTES as usize],
+}
+
+/// `struct foretell_path_part`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "each field is described in the C header")]
+pub struct RawPathPart {
+    pub sequence: u64,
+    pub kind: u32,
+    pub part: u32,
+    pub path: [u8; PART_PATH_BYTES as usize],
+}
+
+/// `struct foretell_advice`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "each field is described in the C header")]
+pub struct RawAdvice {
+    pub sequence: u64,
+    pub kind: u32,
+    pub advice: u32,
+    pub device: u64,
+    pub inode: u64,
+    pub offset_bytes: u64,
+    pub length_bytes: u64,
+    pub descriptor: u64,
+    pub reserved: u64,
+}
+
 /// `struct foretell_ring_header`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +197,10 @@ pub struct RawRingHeader {
     pub open_stall_ns: u64,
     pub open_stalls: u64,
     pub reserved5: [u8; 40],
+    pub name_calls: u64,
+    pub name_stall_ns: u64,
+    pub name_stalls: u64,
+    pub reserved7: [u8; 40],
     pub other_read_bytes: u64,
     pub dropped_records: u64,
     pub programs_left_alone: u64,

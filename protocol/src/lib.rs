@@ -36,5 +36,8 @@ pub use layout::{
     stall_threshold_ns,
 };
 pub use message::{Extent, Hello, Hint, Message, ProtocolError, Segment};
-pub use ring::{Counters, Record, RecordFlags, RecordKind, RingError, RingReader};
+pub use ring::{
+    Advice, AdviceKind, Advised, Base, Counters, Event, Record, RecordFlags, RecordKind, RingError,
+    RingReader, Touch, TouchFlags,
+};
 pub use socket::{Connection, Listener};

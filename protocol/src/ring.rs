@@ -26,7 +26,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::layout::{self, RawRecord, RawRingHeader};
+use crate::layout::{self, RawAdvice, RawPathPart, RawRecord, RawRingHeader, RawTouch};
 
 /// How long an unfinished record may hold up later ones. A writer needs some 50 ns; one that takes a second was stopped or
 /// killed.
@@ -105,6 +105,134 @@ pub struct Record {
     pub duration_ns: u64,
 }
 
+/// What the program wrote to its ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It read or opened a file.
+    Call(Record),
+    /// It named a path.
+    Touch(Touch),
+    /// It gave advice.
+    Advice(Advice),
+}
+
+/// What a call did with a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TouchFlags(u32);
+
+impl TouchFlags {
+    /// With the bits `TOUCH_…` of the [layout].
+    pub fn from_bits(bits: u32) -> Self {
+        TouchFlags(bits)
+    }
+
+    fn has(self, bit: u32) -> bool {
+        self.0 & bit != 0
+    }
+
+    /// It asked for attributes (the `stat` family, `access`).
+    pub fn is_stat(self) -> bool {
+        self.has(layout::TOUCH_STAT)
+    }
+
+    /// It read a symbolic link.
+    pub fn is_link(self) -> bool {
+        self.has(layout::TOUCH_LINK)
+    }
+
+    /// It opened something other than a folder for reading.
+    pub fn is_open(self) -> bool {
+        self.has(layout::TOUCH_OPEN)
+    }
+
+    /// It opened a folder.
+    pub fn is_folder(self) -> bool {
+        self.has(layout::TOUCH_FOLDER)
+    }
+
+    /// It made it the working folder.
+    pub fn is_moved(self) -> bool {
+        self.has(layout::TOUCH_MOVED)
+    }
+
+    /// It failed.
+    pub fn is_failed(self) -> bool {
+        self.has(layout::TOUCH_FAILED)
+    }
+}
+
+/// What a relative path of a [`Touch`] begins at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// The process's working folder.
+    WorkingFolder,
+    /// The folder with this number, which an earlier touch has opened.
+    Folder(u32),
+    /// This descriptor, whose opening is not known.
+    Descriptor(u32),
+}
+
+/// One call of the program that named a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Touch {
+    /// What the call did.
+    pub flags: TouchFlags,
+    /// Where a relative path begins.
+    pub base: Base,
+    /// The path, as the program gave it.
+    pub path: Box<[u8]>,
+    /// The number of the folder that was opened.
+    pub opened: Option<u32>,
+    /// CLOCK_MONOTONIC at return.
+    pub end_ns: u64,
+    /// How long the call took.
+    pub duration_ns: u64,
+}
+
+/// A kind of [`Advice`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdviceKind {
+    /// The range will be read soon.
+    Needed,
+    /// The range will be read in order.
+    Sequential,
+    /// The range will be read in no order.
+    Random,
+    /// The range will be read once.
+    Once,
+    /// No advice any more.
+    Normal,
+}
+
+/// What a program's [`Advice`] is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advised {
+    /// An open file.
+    File {
+        /// Its `st_dev`.
+        device: u64,
+        /// Its `st_ino`.
+        inode: u64,
+        /// The descriptor.
+        descriptor: u64,
+    },
+    /// Memory of the process.
+    Memory,
+}
+
+/// The program's own advice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// What the program said.
+    pub kind: AdviceKind,
+    /// About what.
+    pub of: Advised,
+    /// Where in the file, or the address of the memory.
+    pub offset_bytes: u64,
+    /// Length of the range; 0: up to the end of the file.
+    pub length_bytes: u64,
+}
+
 /// Counters of a program. They never decrease, unless the program tampers with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -122,6 +250,12 @@ pub struct Counters {
     pub open_stall_ns: u64,
     /// Number of these opens.
     pub open_stalls: u64,
+    /// Calls that asked about names, as far as there was interest in them.
+    pub name_calls: u64,
+    /// Time of those calls that took longer than [`layout::STALL_THRESHOLD_NS`].
+    pub name_stall_ns: u64,
+    /// Number of these calls.
+    pub name_stalls: u64,
     /// Bytes read through hooked calls from pipes, terminals, sockets and devices, and from descriptors
     /// whose kind was never looked up.
     pub other_read_bytes: u64,
@@ -184,26 +318,37 @@ impl RingReader {
         Ok(reader)
     }
 
-    /// Takes the waiting records, oldest first, at most one capacity. Returns their number.
+    /// Takes what waits, oldest first, at most one capacity, and passes on the calls. Returns their number.
     pub fn drain(&mut self, mut each: impl FnMut(Record)) -> usize {
-        self.drain_while(false, |record| {
-            each(record);
-            true
-        })
+        self.drain_calls(false, &mut each)
     }
 
     /// As [`drain`](Self::drain), for a program that is known to be dead: unfinished records are skipped at once.
     pub fn drain_to_end(&mut self, mut each: impl FnMut(Record)) -> usize {
-        self.drain_while(true, |record| {
-            each(record);
-            true
-        })
+        self.drain_calls(true, &mut each)
     }
 
-    /// As [`drain`](Self::drain), until `each` returns false; the other records stay. `ended` says whether the program is known
-    /// to be dead.
-    pub fn drain_while(&mut self, ended: bool, each: impl FnMut(Record) -> bool) -> usize {
-        self.take(each, if ended { Duration::ZERO } else { HOLE_PATIENCE })
+    fn drain_calls(&mut self, ended: bool, each: &mut impl FnMut(Record)) -> usize {
+        let mut calls = 0;
+        self.drain_while(ended, |event| {
+            if let Event::Call(record) = event {
+                calls += 1;
+                each(record);
+            }
+            true
+        });
+        calls
+    }
+
+    /// Takes events, oldest first, at most one capacity, until `each` returns false; the others stay. `ended` says whether the
+    /// program is known to be dead.
+    pub fn drain_while(&mut self, ended: bool, each: impl FnMut(Event) -> bool) {
+        self.take(each, if ended { Duration::ZERO } else { HOLE_PATIENCE });
+    }
+
+    /// Whether something waits to be taken.
+    pub fn has_events(&self) -> bool {
+        self.header_u64(offset_of!(RawRingHeader, head)) != self.tail
     }
 
     /// The program's counters.
@@ -217,6 +362,9 @@ impl RingReader {
             open_calls: counter(offset_of!(RawRingHeader, open_calls)),
             open_stall_ns: counter(offset_of!(RawRingHeader, open_stall_ns)),
             open_stalls: counter(offset_of!(RawRingHeader, open_stalls)),
+            name_calls: counter(offset_of!(RawRingHeader, name_calls)),
+            name_stall_ns: counter(offset_of!(RawRingHeader, name_stall_ns)),
+            name_stalls: counter(offset_of!(RawRingHeader, name_stalls)),
             other_read_bytes: counter(offset_of!(RawRingHeader, other_read_bytes)),
             dropped_records: counter(offset_of!(RawRingHeader, dropped_records)),
             programs_left_alone: counter(offset_of!(RawRingHeader, programs_left_alone)),
@@ -224,9 +372,9 @@ impl RingReader {
         }
     }
 
-    /// Asks the program for records, or for counters only.
-    pub fn set_interest(&self, wanted: bool) {
-        self.u32_ref(offset_of!(RawRingHeader, interest)).store(wanted.into(), Ordering::Relaxed);
+    /// Tells the program what is of interest: bits `INTEREST_…` of the [layout].
+    pub fn set_interest(&self, wanted: u32) {
+        self.u32_ref(offset_of!(RawRingHeader, interest)).store(wanted, Ordering::Relaxed);
     }
 
     /// Tells the program that the manager has ended. The program then hands nothing of foretell on to the programs it executes.
@@ -240,32 +388,49 @@ impl RingReader {
         head.store(self.tail + u64::from(layout::RING_CAPACITY_RECORDS), Ordering::Release);
     }
 
-    fn take(&mut self, mut each: impl FnMut(Record) -> bool, patience: Duration) -> usize {
+    fn take(&mut self, mut each: impl FnMut(Event) -> bool, patience: Duration) {
         let capacity = u64::from(layout::RING_CAPACITY_RECORDS);
         let head = self.u64_ref(offset_of!(RawRingHeader, head)).load(Ordering::Acquire);
         // B: never more than one lap, whatever the program stores.
-        let waiting = head.wrapping_sub(self.tail).min(capacity);
-        let mut taken = 0;
+        let mut waiting = head.wrapping_sub(self.tail).min(capacity);
         let mut goes_on = true;
-        for _ in 0..waiting {
-            if !goes_on {
-                break;
-            }
-            if let Some(raw) = self.slot(self.tail) {
+        while waiting > 0 && goes_on {
+            let slots = if let Some(slots) = self.finished_slots(waiting) {
                 self.hole_since = None;
-                if let Some(record) = decode(&raw) {
-                    goes_on = each(record);
-                    taken += 1;
+                if let Some(event) = self.decode(slots) {
+                    goes_on = each(event);
                 }
+                slots
             } else if !self.may_skip(patience) {
                 break;
             } else {
                 self.abandoned_records += 1; // C
-            }
-            self.tail = self.tail.wrapping_add(1);
+                1
+            };
+            waiting -= slots;
+            self.tail = self.tail.wrapping_add(slots);
             self.u64_ref(offset_of!(RawRingHeader, tail)).store(self.tail, Ordering::Release);
         }
-        taken
+    }
+
+    /// The number of slots of the record at the tail, if all of them are among the `waiting` ones and finished.
+    fn finished_slots(&self, waiting: u64) -> Option<u64> {
+        let first = self.slot(self.tail)?;
+        if self.u32_ref(first + offset_of!(RawTouch, kind)).load(Ordering::Relaxed)
+            != layout::RECORD_TOUCH
+        {
+            return Some(1);
+        }
+        let path_bytes =
+            self.u32_ref(first + offset_of!(RawTouch, path_bytes)).load(Ordering::Relaxed);
+        if path_bytes > layout::TOUCHED_PATH_MAX_BYTES {
+            return Some(1); // It is not decoded either.
+        }
+        let parts =
+            path_bytes.saturating_sub(layout::TOUCH_PATH_BYTES).div_ceil(layout::PART_PATH_BYTES);
+        let slots = 1 + u64::from(parts);
+        let is_finished = |part| self.slot(self.tail.wrapping_add(part)).is_some();
+        (slots <= waiting && (1..slots).all(is_finished)).then_some(slots)
     }
 
     /// C: whether the unfinished slot at the tail has held the ring up for long enough.
@@ -281,28 +446,108 @@ impl RingReader {
         skip
     }
 
-    /// A copy of the slot of this ticket, if its writer has finished.
-    fn slot(&self, ticket: u64) -> Option<RawRecord> {
+    /// The place of the slot of this ticket, if its writer has finished.
+    fn slot(&self, ticket: u64) -> Option<usize> {
         let index = ticket % u64::from(layout::RING_CAPACITY_RECORDS);
         let at =
             layout::RING_HEADER_BYTES as usize + index as usize * layout::RECORD_BYTES as usize;
         let sequence = self.u64_ref(at).load(Ordering::Acquire);
-        if sequence != ticket.wrapping_add(1) {
-            return None;
-        }
+        (sequence == ticket.wrapping_add(1)).then_some(at)
+    }
+
+    /// The event in the `slots` finished slots at the tail. A kind from a newer or a hostile program is ignored, and so are parts
+    /// of a path without their beginning.
+    fn decode(&self, slots: u64) -> Option<Event> {
+        let at = self.slot(self.tail)?;
         let word = |offset| self.u64_ref(at + offset).load(Ordering::Relaxed);
         let half = |offset| self.u32_ref(at + offset).load(Ordering::Relaxed);
-        Some(RawRecord {
-            sequence,
-            kind: half(offset_of!(RawRecord, kind)),
-            flags: half(offset_of!(RawRecord, flags)),
-            device: word(offset_of!(RawRecord, device)),
-            inode: word(offset_of!(RawRecord, inode)),
-            offset_bytes: word(offset_of!(RawRecord, offset_bytes)),
-            length_bytes: word(offset_of!(RawRecord, length_bytes)),
-            end_ns: word(offset_of!(RawRecord, end_ns)),
-            duration_ns: word(offset_of!(RawRecord, duration_ns)),
-        })
+        match half(offset_of!(RawRecord, kind)) {
+            layout::RECORD_READ | layout::RECORD_OPEN => {
+                let is_read = half(offset_of!(RawRecord, kind)) == layout::RECORD_READ;
+                Some(Event::Call(Record {
+                    kind: if is_read { RecordKind::Read } else { RecordKind::Open },
+                    flags: RecordFlags(half(offset_of!(RawRecord, flags))),
+                    device: word(offset_of!(RawRecord, device)),
+                    inode: word(offset_of!(RawRecord, inode)),
+                    offset_bytes: word(offset_of!(RawRecord, offset_bytes)),
+                    length_bytes: word(offset_of!(RawRecord, length_bytes)),
+                    end_ns: word(offset_of!(RawRecord, end_ns)),
+                    duration_ns: word(offset_of!(RawRecord, duration_ns)),
+                }))
+            }
+            layout::RECORD_TOUCH => {
+                let flags = TouchFlags(half(offset_of!(RawTouch, flags)));
+                let base = half(offset_of!(RawTouch, base));
+                let base = match base {
+                    _ if flags.has(layout::TOUCH_DESCRIPTOR) => Base::Descriptor(base),
+                    layout::BASE_WORKING_FOLDER => Base::WorkingFolder,
+                    folder => Base::Folder(folder),
+                };
+                let opened = half(offset_of!(RawTouch, opened));
+                Some(Event::Touch(Touch {
+                    flags,
+                    base,
+                    path: self.path(at, half(offset_of!(RawTouch, path_bytes)), slots)?,
+                    opened: (opened != 0).then_some(opened),
+                    end_ns: word(offset_of!(RawTouch, end_ns)),
+                    duration_ns: word(offset_of!(RawTouch, duration_ns)),
+                }))
+            }
+            layout::RECORD_ADVICE => {
+                let kind = match half(offset_of!(RawAdvice, advice)) {
+                    layout::ADVICE_NEEDED => AdviceKind::Needed,
+                    layout::ADVICE_SEQUENTIAL => AdviceKind::Sequential,
+                    layout::ADVICE_RANDOM => AdviceKind::Random,
+                    layout::ADVICE_ONCE => AdviceKind::Once,
+                    layout::ADVICE_NORMAL => AdviceKind::Normal,
+                    _ => return None,
+                };
+                let of = match word(offset_of!(RawAdvice, descriptor)) {
+                    layout::NO_DESCRIPTOR => Advised::Memory,
+                    descriptor => Advised::File {
+                        device: word(offset_of!(RawAdvice, device)),
+                        inode: word(offset_of!(RawAdvice, inode)),
+                        descriptor,
+                    },
+                };
+                Some(Event::Advice(Advice {
+                    kind,
+                    of,
+                    offset_bytes: word(offset_of!(RawAdvice, offset_bytes)),
+                    length_bytes: word(offset_of!(RawAdvice, length_bytes)),
+                }))
+            }
+            _ => None,
+        }
+    }
+
+    /// The path of a touch whose first slot is at `at`. `None` if its length does not fit its slots or it has a NUL byte.
+    fn path(&self, at: usize, path_bytes: u32, slots: u64) -> Option<Box<[u8]>> {
+        let (first, part) = (layout::TOUCH_PATH_BYTES as usize, layout::PART_PATH_BYTES as usize);
+        let bytes = path_bytes as usize;
+        if bytes > first + (slots as usize - 1) * part {
+            return None;
+        }
+        let mut path = Vec::with_capacity(first + (slots as usize - 1) * part);
+        self.append(&mut path, at + offset_of!(RawTouch, path), first);
+        for number in 1..slots {
+            let at = self.slot(self.tail.wrapping_add(number))?;
+            let kind = self.u32_ref(at + offset_of!(RawPathPart, kind)).load(Ordering::Relaxed);
+            if kind != layout::RECORD_PATH {
+                return None;
+            }
+            self.append(&mut path, at + offset_of!(RawPathPart, path), part);
+        }
+        path.truncate(bytes);
+        (!path.contains(&0)).then(|| path.into())
+    }
+
+    /// Appends `bytes` bytes, a multiple of 4, from the offset `at`.
+    fn append(&self, path: &mut Vec<u8>, at: usize, bytes: usize) {
+        for offset in (0..bytes).step_by(4) {
+            let word = self.u32_ref(at + offset).load(Ordering::Relaxed);
+            path.extend_from_slice(&word.to_ne_bytes());
+        }
     }
 
     fn header_u64(&self, offset: usize) -> u64 {
@@ -353,23 +598,4 @@ fn check_memory(fd: &OwnedFd) -> Result<(), RingError> {
         return Err(RingError::Size(stat.st_size));
     }
     Ok(())
-}
-
-/// A kind from a newer or a hostile program is ignored.
-fn decode(raw: &RawRecord) -> Option<Record> {
-    let kind = match raw.kind {
-        layout::RECORD_READ => RecordKind::Read,
-        layout::RECORD_OPEN => RecordKind::Open,
-        _ => return None,
-    };
-    Some(Record {
-        kind,
-        flags: RecordFlags(raw.flags),
-        device: raw.device,
-        inode: raw.inode,
-        offset_bytes: raw.offset_bytes,
-        length_bytes: raw.length_bytes,
-        end_ns: raw.end_ns,
-        duration_ns: raw.duration_ns,
-    })
 }

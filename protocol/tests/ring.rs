@@ -4,13 +4,16 @@ mod support;
 
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::mem::offset_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use foretell_protocol::layout::{self, RawRecord, RawRingHeader};
-use foretell_protocol::{Listener, Message, Record, RecordKind, RingError, RingReader};
+use foretell_protocol::layout::{self, RawPathPart, RawRecord, RawRingHeader, RawTouch};
+use foretell_protocol::{
+    Base, Event, Listener, Message, Record, RecordKind, RingError, RingReader,
+};
 
 /// A ring's memory, made as a program makes it, or with a fault.
 struct Memory(File);
@@ -56,15 +59,15 @@ impl Memory {
     }
 
     fn set_head(&self, head: u64) {
-        self.put_u64(std::mem::offset_of!(RawRingHeader, head) as u64, head);
+        self.put_u64(offset_of!(RawRingHeader, head) as u64, head);
     }
 
     /// Completes the slot of a ticket.
     fn publish(&self, ticket: u64, kind: u32) {
         let slot = ticket % u64::from(layout::RING_CAPACITY_RECORDS);
         let at = u64::from(layout::RING_HEADER_BYTES) + slot * u64::from(layout::RECORD_BYTES);
-        self.put(at + std::mem::offset_of!(RawRecord, kind) as u64, &kind.to_ne_bytes());
-        self.put_u64(at + std::mem::offset_of!(RawRecord, offset_bytes) as u64, ticket);
+        self.put(at + offset_of!(RawRecord, kind) as u64, &kind.to_ne_bytes());
+        self.put_u64(at + offset_of!(RawRecord, offset_bytes) as u64, ticket);
         self.put_u64(at, ticket + 1);
     }
 
@@ -112,7 +115,8 @@ fn who_has_had_enough_finds_the_rest_later() {
     memory.set_head(5);
     for expected in [&[0, 1][..], &[2, 3], &[4], &[]] {
         let mut seen = Vec::new();
-        reader.drain_while(true, |record| {
+        reader.drain_while(true, |event| {
+            let Event::Call(record) = event else { panic!("{event:?}") };
             seen.push(record.offset_bytes);
             seen.len() < 2
         });
@@ -163,6 +167,74 @@ fn hostile_indices_end_after_one_lap() {
     let one_lap = layout::RING_CAPACITY_RECORDS as usize;
     assert_eq!(reader.drain(|_| ()), one_lap - 1, "the record of unknown kind is ignored");
     assert_eq!(reader.drain_to_end(|_| ()), 0);
+}
+
+/// Writes a touch of this path into the slots that begin at `ticket`. Returns the ticket behind it.
+fn touch(memory: &Memory, ticket: u64, path: &[u8], kind_of_parts: u32) -> u64 {
+    let at = |ticket: u64| {
+        let slot = ticket % u64::from(layout::RING_CAPACITY_RECORDS);
+        u64::from(layout::RING_HEADER_BYTES) + slot * u64::from(layout::RECORD_BYTES)
+    };
+    let (first, rest) = path.split_at(path.len().min(layout::TOUCH_PATH_BYTES as usize));
+    memory.put(at(ticket) + offset_of!(RawTouch, path) as u64, first);
+    let length = u32::try_from(path.len()).expect("short");
+    memory.put(at(ticket) + offset_of!(RawTouch, path_bytes) as u64, &length.to_ne_bytes());
+    let mut next = ticket + 1;
+    for part in rest.chunks(layout::PART_PATH_BYTES as usize) {
+        memory.put(at(next) + offset_of!(RawPathPart, path) as u64, part);
+        memory.put(at(next) + offset_of!(RawPathPart, kind) as u64, &kind_of_parts.to_ne_bytes());
+        memory.put_u64(at(next), next + 1);
+        next += 1;
+    }
+    let flags = layout::TOUCH_STAT | layout::TOUCH_FAILED;
+    memory.put(at(ticket) + offset_of!(RawTouch, kind) as u64, &layout::RECORD_TOUCH.to_ne_bytes());
+    memory.put(at(ticket) + offset_of!(RawTouch, flags) as u64, &flags.to_ne_bytes());
+    memory.put_u64(at(ticket), ticket + 1);
+    next
+}
+
+fn touched(reader: &mut RingReader, ended: bool) -> Vec<Vec<u8>> {
+    let mut paths = Vec::new();
+    reader.drain_while(ended, |event| {
+        let Event::Touch(touch) = event else { panic!("{event:?}") };
+        assert!(touch.flags.is_stat() && touch.flags.is_failed() && !touch.flags.is_open());
+        assert_eq!((touch.base, touch.opened), (Base::WorkingFolder, None));
+        paths.push(touch.path.into());
+        true
+    });
+    paths
+}
+
+#[test]
+fn a_path_of_any_length_comes_whole_around_the_end_of_the_ring() {
+    let memory = Memory::valid();
+    let mut reader = memory.map().expect("valid");
+    let mut next = 0;
+    for length in (0..=layout::TOUCHED_PATH_MAX_BYTES as usize).step_by(5) {
+        let path: Vec<u8> = (0..length).map(|at| b'a' + (at % 26) as u8).collect();
+        next = touch(&memory, next, &path, layout::RECORD_PATH);
+        memory.set_head(next);
+        assert_eq!(touched(&mut reader, false), [path], "{length}");
+    }
+    assert!(next > u64::from(layout::RING_CAPACITY_RECORDS), "{next}");
+}
+
+#[test]
+fn a_path_whose_parts_are_not_all_there_is_dropped() {
+    let memory = Memory::valid();
+    let mut reader = memory.map().expect("valid");
+    // The last part is missing.
+    let next = touch(&memory, 0, &[b'x'; 100], layout::RECORD_PATH);
+    memory.set_head(next - 1);
+    assert_eq!(touched(&mut reader, false), [[0; 0]; 0]);
+    assert_eq!(touched(&mut reader, true), [[0; 0]; 0]);
+    // Another record is in its place, and a length is too large.
+    let next = touch(&memory, next - 1, &[b'y'; 100], layout::RECORD_TOUCH);
+    let next = touch(&memory, next, &[b'z'; 2000], layout::RECORD_PATH);
+    let next = touch(&memory, next, b"a\0b", layout::RECORD_PATH);
+    let next = touch(&memory, next, b"good", layout::RECORD_PATH);
+    memory.set_head(next);
+    assert_eq!(touched(&mut reader, true), [b"good"]);
 }
 
 /// A program that is killed at the end of the test.
