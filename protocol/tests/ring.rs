@@ -186,6 +186,7 @@ fn touch(memory: &Memory, ticket: u64, path: &[u8], kind_of_parts: u32) -> u64 {
         memory.put_u64(at(next), next + 1);
         next += 1;
     }
+    memory.put_u64(at(ticket) + offset_of!(RawTouch, base) as u64, 0); // base and opened
     let flags = layout::TOUCH_STAT | layout::TOUCH_FAILED;
     memory.put(at(ticket) + offset_of!(RawTouch, kind) as u64, &layout::RECORD_TOUCH.to_ne_bytes());
     memory.put(at(ticket) + offset_of!(RawTouch, flags) as u64, &flags.to_ne_bytes());
@@ -210,7 +211,7 @@ fn a_path_of_any_length_comes_whole_around_the_end_of_the_ring() {
     let memory = Memory::valid();
     let mut reader = memory.map().expect("valid");
     let mut next = 0;
-    for length in (0..=layout::TOUCHED_PATH_MAX_BYTES as usize).step_by(5) {
+    for length in (0..=layout::TOUCHED_PATH_MAX_BYTES as usize).step_by(3) {
         let path: Vec<u8> = (0..length).map(|at| b'a' + (at % 26) as u8).collect();
         next = touch(&memory, next, &path, layout::RECORD_PATH);
         memory.set_head(next);
