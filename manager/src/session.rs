@@ -13,6 +13,7 @@
 
 mod arguments;
 mod messages;
+mod warmth;
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::arguments::Arguments;
 use foretell_protocol::Event;
+use foretell_protocol::layout::STALL_THRESHOLD_NS;
 
 use crate::Source;
 use crate::connections::Connections;
@@ -43,8 +45,13 @@ use crate::report::{BlockReport, HintReport, ManagerState, ProgramReport, Report
 use crate::source::{Certainty, Disclosure, Setting, walk};
 use crate::threads::Threads;
 
+use warmth::Warmth;
+
 /// Sources are asked for more while fewer of their hints wait in the policy.
 const LOW_WATER_HINTS: usize = 4096;
+
+/// The same while all that was looked for was in memory.
+const LOW_WATER_WARM: usize = 64;
 
 /// When a turn has taken in this many blocks that one program has read, it goes on to the next program, since other programs
 /// and a stop wait meanwhile. (A single call of a program can read four times as many.)
@@ -74,6 +81,12 @@ const POLL_AT_CEILING: Duration = Duration::from_millis(1);
 /// How often rings are polled while no prefetch waits, for the accounting: a ring holds the records of this time at 200,000
 /// reads a second.
 const POLL_UNREAD: Duration = Duration::from_millis(10);
+
+/// How often the manager looks whether a program waits, while fetches pause.
+const POLL_PAUSED: Duration = Duration::from_millis(2);
+
+/// A lookup that takes no longer has found the inode in memory: that takes some 10 µs.
+const IN_MEMORY: Duration = Duration::from_nanos(STALL_THRESHOLD_NS);
 
 /// How long the end of a job may go unheard if other jobs were waiting; see [`DoneQueue::push`].
 const POLL_UNANNOUNCED: Duration = Duration::from_micros(100);
@@ -126,6 +139,9 @@ pub(crate) struct Session {
     budget_bytes: u64,
     explanation: Option<Explanation>,
     fault: FaultState,
+    warmth: Warmth,
+    /// The rest of a pause in which no fetch is started.
+    paused_for: Option<Duration>,
 }
 
 /// The parts of a session that its caller makes.
@@ -197,6 +213,8 @@ impl Session {
             budget_bytes: config.capacity_blocks * config.block_bytes,
             explanation: (config.decisions_max > 0).then(Explanation::default),
             fault: FaultState::new(fault),
+            warmth: Warmth::new(),
+            paused_for: None,
         }
     }
 
@@ -279,7 +297,8 @@ impl Session {
         feeds.retain_mut(|Supply { feed, hinter, stream, .. }| {
             // Each feed by itself: one whose hints nobody reads must not hold up the others.
             let mut waiting = self.policy.waiting_hints_by(*hinter);
-            while waiting < LOW_WATER_HINTS && self.has_room(*hinter) {
+            let most = if self.warmth.is_cold() { LOW_WATER_HINTS } else { LOW_WATER_WARM };
+            while waiting < most && self.has_room(*hinter) {
                 match feed.next() {
                     Some(Ok(disclosure)) => {
                         waiting += 1; // An upper bound: the policy may drop the hint at once.
@@ -396,7 +415,14 @@ impl Session {
             }
             Subject::Read(file, _) => {
                 let outcome = match ended.end {
-                    End::Read(outcome) => outcome,
+                    End::Read(outcome) => {
+                        match outcome {
+                            Outcome::AlreadyCached => self.warmth.found(Instant::now()),
+                            Outcome::Fetched => self.warmth.waited(),
+                            _ => {}
+                        }
+                        outcome
+                    }
                     End::Failed(error) => {
                         self.refused(format!("read ahead: {error}"));
                         Outcome::Refused
@@ -419,6 +445,9 @@ impl Session {
             End::Found(_) if certainty == Certainty::MaybeFolder => return (Outcome::Void, None),
             End::Found(file) => {
                 let (id, size_bytes) = (file.id(), file.size_bytes());
+                if file.opened_in() < IN_MEMORY {
+                    self.warmth.found(Instant::now());
+                }
                 if let Some(explanation) = &mut self.explanation {
                     explanation.name(id, path);
                 }
@@ -454,6 +483,13 @@ impl Session {
     /// at once: events are taken in between.
     fn start_fetches(&mut self) {
         self.policy_has_more = false;
+        self.paused_for = self.warmth.rest(Instant::now(), || {
+            let counters = self.programs.iter().map(Program::counters);
+            counters.map(|of| of.read_stalls + of.open_stalls + of.name_stalls).sum()
+        });
+        if self.paused_for.is_some() {
+            return;
+        }
         for device in self.driver.devices() {
             let (now, mut started) = (self.now(), 0);
             loop {
@@ -514,7 +550,9 @@ impl Session {
     }
 
     fn update_interest(&mut self) {
-        let wanted = self.is_active() || self.fault.ignores_rings();
+        // Without fetched blocks that wait to be read, a pause needs no records.
+        let pauses = self.paused_for.is_some() && self.policy.pending_blocks() == 0;
+        let wanted = (self.is_active() && !pauses) || self.fault.ignores_rings();
         self.set_interest(wanted);
     }
 
@@ -544,7 +582,8 @@ impl Session {
         });
         let asked = self.programs.iter().any(Program::is_asked).then_some(POLL_ASKED);
         let due = self.connections.due_in(Instant::now());
-        self.wait([timeout, self.closes_in, asked, due].into_iter().flatten().min());
+        let paused = self.paused_for.map(|rest| rest.min(POLL_PAUSED));
+        self.wait([timeout, self.closes_in, asked, due, paused].into_iter().flatten().min());
     }
 
     /// Waits until an event comes in, for `timeout` at most.

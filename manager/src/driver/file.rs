@@ -224,6 +224,11 @@ impl OpenFile {
         self.id
     }
 
+    /// How long its lookup and open took.
+    pub(crate) fn opened_in(&self) -> Duration {
+        self.opened_in
+    }
+
     /// Its size when it was opened.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.size_bytes
