@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use foretell_manager::{Fault, ManagerState, Options, Report};
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, waitid};
 
@@ -45,6 +45,15 @@ const BUDGET_DEFAULT_BYTES: u64 = 256 << 20;
 /// The least budget; a smaller one is refused as a mistake.
 const BUDGET_MIN_BYTES: u64 = 1 << 20;
 
+/// What is followed of what a program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Observe {
+    /// Calls: the advice that it gives the kernel
+    Calls,
+    /// Nothing; its reads are measured
+    None,
+}
+
 #[derive(Args)]
 pub(crate) struct RunArgs {
     /// Memory for prefetched data that is not yet read, e.g. 64MiB or 2GiB; with --release, for all data that is kept [default:
@@ -54,6 +63,10 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     hints: HintArgs,
+
+    /// What is followed of what PROGRAM does, to tell what it will read
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Observe::Calls)]
+    observe: Observe,
 
     /// Also keep data that PROGRAM has read and hints say it will read again, up to the budget. Prefetched data that does not
     /// fit is released from the page cache; what the kernel read by itself is not. Data larger than memory that is read
@@ -218,7 +231,8 @@ fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
     };
     let decisions_max = if args.explain.is_some() { DECISIONS_MAX } else { 0 };
     let (release, (sources, lineage)) = (args.release, args.hints.open(&args.command)?);
-    Ok(Options { budget_bytes, release, decisions_max, sources, lineage, fault })
+    let observes = args.observe == Observe::Calls && args.hints.may_prefetch();
+    Ok(Options { budget_bytes, release, decisions_max, sources, lineage, observes, fault })
 }
 
 /// Closes standard input and output in this process, so that the processes at their other ends notice when the program closes

@@ -81,6 +81,8 @@ pub struct Options {
     /// The command line of the run, if arguments of all processes that it starts are hints. A source discloses those of the
     /// command line itself.
     pub lineage: Option<source::Setting>,
+    /// Whether what programs do is followed too: their own advice.
+    pub observes: bool,
     /// A deliberate fault, for tests.
     pub fault: Option<Fault>,
 }
@@ -136,6 +138,7 @@ impl Manager {
             done: Arc::clone(&bell),
             stop: Arc::clone(&stop),
             lineage: options.lineage,
+            observes: options.observes,
             fault: options.fault,
         };
         let mut session = Session::new(config, parts);

@@ -8,7 +8,7 @@
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::lineage::ProcessId;
 
@@ -57,11 +57,21 @@ impl ProcessFiles {
 
     /// The folder that a process takes relative paths from. It has none if it was removed.
     pub(crate) fn working_folder(&self, process: ProcessId) -> Option<Option<PathBuf>> {
-        let link = |name| std::fs::read_link(format!("/proc/{process}/{name}")).ok();
-        let is_alike = link("root")?.as_os_str() == "/" && link("ns/mnt")? == self.mounts;
-        let folder = link("cwd")?;
+        path_is_alike(process, &self.mounts)?;
+        let folder = link(process, "cwd")?;
         let is_there = folder.is_absolute() && !folder.as_os_str().as_bytes().ends_with(REMOVED);
-        is_alike.then(|| Some(folder).filter(|_| is_there))
+        Some(Some(folder).filter(|_| is_there))
+    }
+
+    /// The file that a descriptor of a process is open on, by its name. `None` if it was removed, or is no file.
+    pub(crate) fn path_of_descriptor(
+        &self,
+        process: ProcessId,
+        descriptor: u64,
+    ) -> Option<PathBuf> {
+        let path = std::fs::read_link(format!("/proc/{process}/fd/{descriptor}")).ok()?;
+        let is_there = path.is_absolute() && !path.as_os_str().as_bytes().ends_with(REMOVED);
+        path_is_alike(process, &self.mounts).filter(|_| is_there).map(|()| path)
     }
 
     /// The parent of a process.
@@ -72,6 +82,16 @@ impl ProcessFiles {
         let mut fields = std::str::from_utf8(&line[behind_name..]).ok()?.split_ascii_whitespace();
         fields.nth(1)?.parse().ok().filter(|&parent| parent != 0)
     }
+}
+
+fn link(process: ProcessId, name: &str) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{process}/{name}")).ok()
+}
+
+/// Whether a path means the same to a process as to the manager, whose mounts are these.
+fn path_is_alike(process: ProcessId, mounts: &Path) -> Option<()> {
+    let is_alike = link(process, "root")?.as_os_str() == "/" && link(process, "ns/mnt")? == *mounts;
+    is_alike.then_some(())
 }
 
 #[cfg(test)]

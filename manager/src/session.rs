@@ -11,6 +11,7 @@
 //! What may fail: a connection (dropped), a ring (not mapped, so that program's reads are not seen), a source (its error is
 //! reported as a refusal). No failure reaches a program.
 
+mod advice;
 mod arguments;
 mod messages;
 mod warmth;
@@ -22,11 +23,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use foretell_policy::{
-    Config, Cost, DeviceId, FileId, Hint, HinterId, NameId, Nanos, Next, Outcome, Policy, StreamId,
-    Target, Work,
+    Config, Cost, DeviceId, FileId, Hint, HinterId, NameId, Nanos, Next, Outcome, Policy, ReaderId,
+    StreamId, Target, Work,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use self::advice::AdviceStreams;
 use self::arguments::Arguments;
 use foretell_protocol::Event;
 use foretell_protocol::layout::STALL_THRESHOLD_NS;
@@ -39,6 +41,7 @@ use crate::explain::Explanation;
 use crate::fault::{Fault, FaultState};
 use crate::feed::Feed;
 use crate::mounts::Mounts;
+use crate::process_files::ProcessFiles;
 use crate::programs::Program;
 use crate::reads::Reads;
 use crate::report::{BlockReport, HintReport, ManagerState, ProgramReport, Report};
@@ -120,7 +123,12 @@ pub(crate) struct Session {
     /// Streams of sources that have ended, with hints or blocks left to read.
     supplied: Vec<StreamId>,
     /// Arguments of the processes of the run, if they are hints.
+    /// `None` if nothing is to be learnt about processes.
+    files: Option<ProcessFiles>,
     arguments: Option<Arguments>,
+    /// See [`Options::observes`](crate::Options::observes).
+    observes: bool,
+    advice_streams: AdviceStreams,
     /// Words of processes that were dropped before they were looked up.
     dropped_words: u64,
     /// Folders that wait to be listed, each with the stream of the process that named it.
@@ -154,6 +162,8 @@ pub(crate) struct Parts {
     pub(crate) stop: Arc<AtomicBool>,
     /// See [`Options::lineage`](crate::Options::lineage).
     pub(crate) lineage: Option<Setting>,
+    /// See [`Options::observes`](crate::Options::observes).
+    pub(crate) observes: bool,
     pub(crate) fault: Option<Fault>,
 }
 
@@ -163,6 +173,8 @@ struct Name {
     certainty: Certainty,
     /// The stream of the process among whose words it is.
     owner: Option<StreamId>,
+    /// The file that it must be, if that is known.
+    file: Option<FileId>,
 }
 
 /// A source of hints that is not a program, and its stream.
@@ -177,7 +189,8 @@ struct Supply {
 
 impl Session {
     pub(crate) fn new(config: Config, parts: Parts) -> Self {
-        let Parts { connections, watched_max, threads, done, stop, lineage, fault } = parts;
+        let Parts { connections, watched_max, threads, done, stop, lineage, observes, fault } =
+            parts;
         let mut policy = Policy::new(config);
         let external = policy.open_stream(Nanos::ZERO, SCRIPTS, None);
         Session {
@@ -201,7 +214,10 @@ impl Session {
             streams: 0,
             feeds: Vec::new(),
             supplied: Vec::new(),
-            arguments: lineage.and_then(Arguments::new),
+            files: (lineage.is_some() || observes).then(ProcessFiles::open).flatten(),
+            arguments: lineage.map(Arguments::new),
+            observes,
+            advice_streams: AdviceStreams::new(),
             dropped_words: 0,
             walks: VecDeque::new(),
             sources: 0,
@@ -342,6 +358,15 @@ impl Session {
         self.disclose_for(None, stream, disclosure);
     }
 
+    /// As `disclose`, if the path names `file` when it is looked up.
+    fn disclose_file(&mut self, stream: StreamId, disclosure: Disclosure, file: FileId) {
+        let name = NameId(self.next_name);
+        self.disclose_for(None, stream, disclosure);
+        if let Some(name) = self.names.get_mut(&name) {
+            name.file = Some(file);
+        }
+    }
+
     /// As `disclose`, of the words of a process if there is an `owner`.
     fn disclose_for(&mut self, owner: Option<StreamId>, stream: StreamId, disclosure: Disclosure) {
         let name = NameId(self.next_name);
@@ -349,7 +374,7 @@ impl Session {
         let device = self.mounts.device_of(&disclosure.path);
         self.names_bytes += bytes_of_name(&disclosure.path);
         let (path, certainty) = (disclosure.path, disclosure.certainty);
-        self.names.insert(name, Name { path, certainty, owner });
+        self.names.insert(name, Name { path, certainty, owner, file: None });
         let (extent, repeats) = (disclosure.extent, disclosure.repeats);
         let now = self.now();
         let (target, order) = (Target::Name(name), disclosure.order);
@@ -378,14 +403,16 @@ impl Session {
             return;
         }
         let (policy, ended_programs) = (&mut self.policy, &mut self.ended_programs);
-        let (mut behind, mut ended_processes) = (false, Vec::new());
+        let (mut behind, mut ended_processes, mut advices) = (false, Vec::new(), Vec::new());
         self.programs.retain_mut(|program| {
-            let mut reads = Reads::new(policy, now, program.reader());
+            let of = program.reader();
+            let mut reads = Reads::new(policy, now, of);
             let ended = program.has_ended();
             program.drain_while(ended, |event| {
                 match event {
                     Event::Call(record) => reads.take(record),
-                    Event::Touch(_) | Event::Advice(_) => {}
+                    Event::Advice(advice) => advices.push((of, advice)),
+                    Event::Touch(_) => {}
                 }
                 reads.told_blocks() < TURN_BLOCKS_MAX
             });
@@ -399,7 +426,16 @@ impl Session {
             !ended || is_behind
         });
         self.is_behind = behind;
-        ended_processes.into_iter().for_each(|process| self.end_arguments(process));
+        advices.into_iter().for_each(|(process, advice)| self.take_advice(process, advice));
+        for process in ended_processes {
+            self.process_ended(process);
+        }
+    }
+
+    /// Lets go of what is known of a process that has ended.
+    fn process_ended(&mut self, process: ReaderId) {
+        self.end_arguments(process);
+        self.end_advice(process);
     }
 
     fn fetch_ended(&mut self, ended: Ended) {
@@ -437,12 +473,15 @@ impl Session {
 
     fn outcome_of_lookup(
         &mut self,
-        Name { path, certainty, owner }: Name,
+        Name { path, certainty, owner, file: expected }: Name,
         device: DeviceId,
         end: End,
     ) -> (Outcome, Option<FileId>) {
         let refusal = match end {
             End::Found(_) if certainty == Certainty::MaybeFolder => return (Outcome::Void, None),
+            End::Found(file) if expected.is_some_and(|expected| expected != file.id()) => {
+                return (Outcome::Void, None);
+            }
             End::Found(file) => {
                 let (id, size_bytes) = (file.id(), file.size_bytes());
                 if file.opened_in() < IN_MEMORY {
@@ -664,6 +703,7 @@ mod tests {
                 done: Arc::new(DoneQueue::new().expect("a descriptor")),
                 stop: Arc::default(),
                 lineage: None,
+                observes: false,
                 fault: None,
             },
         )

@@ -23,9 +23,15 @@ const NO_HINTS: &str = "no-hints";
 pub(super) struct HintArgs {
     from_files: Vec<(&'static FromFile, PathBuf)>,
     by_default: Vec<&'static ByDefault>,
+    may_prefetch: bool,
 }
 
 impl HintArgs {
+    /// Whether anything may be prefetched at all.
+    pub(super) fn may_prefetch(&self) -> bool {
+        self.may_prefetch
+    }
+
     /// Whether there is a source.
     pub(super) fn is_any(&self) -> bool {
         !self.from_files.is_empty() || !self.by_default.is_empty()
@@ -117,8 +123,9 @@ impl Args for HintArgs {
 
 impl FromArgMatches for HintArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mut args = HintArgs { from_files: Vec::new(), by_default: Vec::new() };
-        if matches.get_flag(NO_HINTS) {
+        let may_prefetch = !matches.get_flag(NO_HINTS);
+        let mut args = HintArgs { from_files: Vec::new(), by_default: Vec::new(), may_prefetch };
+        if !may_prefetch {
             return Ok(args);
         }
         for kind in KINDS {

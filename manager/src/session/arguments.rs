@@ -12,13 +12,12 @@ use crate::source::arguments::{CommandLine, may_name_files};
 /// Where arguments of processes come from and go to.
 pub(crate) struct Arguments {
     pub(crate) lineage: Lineage,
-    files: ProcessFiles,
 }
 
 impl Arguments {
-    /// For a run of the command line `first`. `None` if nothing is to be learnt about processes.
-    pub(super) fn new(first: Setting) -> Option<Self> {
-        Some(Arguments { lineage: Lineage::new(first), files: ProcessFiles::open()? })
+    /// For a run of the command line `first`.
+    pub(super) fn new(first: Setting) -> Self {
+        Arguments { lineage: Lineage::new(first) }
     }
 }
 
@@ -26,7 +25,8 @@ impl Session {
     /// Takes over the arguments of a program that has begun. `parent` is its process's parent, as far as it is known. Returns
     /// whether there are any to disclose.
     pub(super) fn take_arguments(&mut self, program: &Program, parent: Option<ProcessId>) -> bool {
-        let Some(Arguments { lineage, files }) = &mut self.arguments else { return false };
+        let Some(Arguments { lineage }) = &mut self.arguments else { return false };
+        let Some(files) = &mut self.files else { return false };
         let ReaderId(process) = program.reader();
         if process == 0 {
             return false; // It has no number in this namespace.
@@ -93,7 +93,7 @@ mod tests {
     fn disclosing(words: &[&str]) -> Session {
         let mut session = session();
         let first = Setting { command: vec!["sh".into()], working_folder: None };
-        session.arguments = Arguments::new(first);
+        session.arguments = Some(Arguments::new(first));
         let stream = session.policy.open_stream(session.now(), HinterId(PROCESS), None);
         session.streams += 1;
         let words: Vec<_> = words.iter().map(Into::into).collect();

@@ -109,7 +109,7 @@ impl Session {
                     before.is_replaced();
                 }
                 if is_another {
-                    self.end_arguments(program.reader());
+                    self.process_ended(program.reader());
                 }
                 self.fault.adopted(&program);
                 program.set_interest(self.interest);
