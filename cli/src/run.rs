@@ -48,9 +48,8 @@ const BUDGET_MIN_BYTES: u64 = 1 << 20;
 /// What is followed of what a program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Observe {
-    /// Calls: the advice that it gives the kernel
+    // Comments that clap shows would put each option of the help on lines of its own.
     Calls,
-    /// Nothing; its reads are measured
     None,
 }
 
@@ -64,7 +63,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     hints: HintArgs,
 
-    /// What is followed of what PROGRAM does, to tell what it will read
+    /// What of PROGRAM is followed, to tell what it will read: its calls (the advice that it gives the kernel), or nothing
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Observe::Calls)]
     observe: Observe,
 
