@@ -7,7 +7,10 @@
 //!
 //! The script of a shell (`sh -c SCRIPT`) is no name. Its commands are processes with arguments of their own.
 //!
-//! Folders are disclosed for programs that are known to read whole trees when told to.
+//! Folders are disclosed for programs that are known to read whole trees when told to. A search that names no folder searches the
+//! working folder. A search of some files only (`--include`) discloses no folder: it would be hints for all the others.
+//!
+//! Words that name what will be written are left out: the last one of a copy, the one behind `-o`, the archive of `tar c`.
 //!
 //! The source discloses the command line of the run. The processes that it starts have command lines too: the manager reads
 //! them itself ([`lineage`](crate::lineage)), by the same rules.
@@ -96,6 +99,16 @@ struct Words {
     takes_script: bool,
     /// The next word is a script.
     script_is_next: bool,
+    /// The next word, if it is no option, is written.
+    output_is_next: bool,
+    /// The program is `tar`, creates an archive, and its first word has not come.
+    takes_bundle: bool,
+    /// The program is `tar` and creates an archive.
+    archives: bool,
+    /// Where the last name begins, if that is where a copy goes.
+    destination: Option<usize>,
+    /// The option `-t` names where a copy goes.
+    targets: bool,
 }
 
 /// A word of a command line.
@@ -104,7 +117,7 @@ struct Word {
     to: usize,
     /// It is a name, and not an option.
     is_name: bool,
-    /// It may be a path, or end with one: it is neither a script nor the `--` that ends the options.
+    /// It may be a path to be read, or end with one: it is no script, no output and not the `--` that ends the options.
     is_path: bool,
 }
 
@@ -112,9 +125,30 @@ impl Words {
     /// Those of a line of ended words, behind the first one.
     fn of(line: &[u8]) -> Self {
         let at = line.iter().position(|&byte| byte == 0).map_or(line.len(), |end| end + 1);
-        let takes_script = SHELLS.iter().any(|shell| name_of_program(line) == shell.as_bytes());
-        let (options_end, script_is_next) = (false, false);
-        Words { at, end: line.len(), options_end, takes_script, script_is_next }
+        let name = name_of_program(line);
+        let takes_script = SHELLS.iter().any(|shell| name == shell.as_bytes());
+        let archives = name == b"tar" && creates_archive(line);
+        let mut words = Words {
+            at,
+            end: line.len(),
+            options_end: false,
+            takes_script,
+            script_is_next: false,
+            output_is_next: false,
+            takes_bundle: archives,
+            archives,
+            destination: None,
+            targets: false,
+        };
+        if COPIERS.iter().any(|copier| name == copier.as_bytes()) {
+            let mut all = words.clone();
+            let names = std::iter::from_fn(|| all.next(line)).filter(|word| word.is_name);
+            let names: Vec<usize> = names.map(|word| word.from).collect();
+            words.destination = names.last().copied().filter(|_| names.len() > 1);
+            words.targets = line.split(|&byte| byte == 0).any(|word| word == b"-t");
+            words.destination = words.destination.filter(|_| !words.targets);
+        }
+        words
     }
 
     fn next(&mut self, line: &[u8]) -> Option<Word> {
@@ -125,13 +159,32 @@ impl Words {
         let word = &line[from..to];
         let ends_options = !self.options_end && word == b"--";
         let is_name = self.options_end || !word.starts_with(b"-");
+        let is_bundle = std::mem::take(&mut self.takes_bundle) && is_name;
+        let is_output = std::mem::take(&mut self.output_is_next) && is_name;
+        let is_output = is_output || is_bundle || self.destination == Some(from);
+        let is_output = is_output || (!self.options_end && names_output(word, self.archives));
+        self.output_is_next = !self.options_end
+            && (matches!(word, b"-o" | b"--output")
+                || (self.targets && word == b"-t")
+                || (self.archives && (is_bundle || !is_name) && ends_with_file(word)));
         let is_script = std::mem::take(&mut self.script_is_next) && is_name;
         // `-c`, or an option `-ec`.
         self.script_is_next = self.takes_script && !is_name && word.ends_with(b"c");
         self.takes_script &= !is_script && !is_name && !ends_options;
         self.options_end |= ends_options;
-        Some(Word { from, to, is_name, is_path: !ends_options && !is_script })
+        Some(Word { from, to, is_name, is_path: !ends_options && !is_script && !is_output })
     }
+}
+
+/// Whether an option or a word like `of=` names what is written.
+fn names_output(word: &[u8], archives: bool) -> bool {
+    OUTPUTS.iter().any(|begin| word.starts_with(begin.as_bytes()))
+        || (archives && word.starts_with(b"--file="))
+}
+
+/// Whether the value of an option of `tar` is the archive: it is `--file`, or a bundle of letters that ends with `f`.
+fn ends_with_file(word: &[u8]) -> bool {
+    word == b"--file" || (!word.starts_with(b"--") && word.ends_with(b"f"))
 }
 
 impl Word {
@@ -178,6 +231,19 @@ const GREP: Recursion = Recursion::With {
 /// Shells, by the last component of `argv[0]`.
 const SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "mksh"];
 
+/// Programs that write to what the last of several names means.
+const COPIERS: [&str; 4] = ["cp", "rsync", "install", "scp"];
+
+/// Beginnings of words that name an output.
+const OUTPUTS: [&str; 5] =
+    ["of=", "--output=", "--outfile=", "--output-file=", "--output-document="];
+
+/// Programs that search the working folder if they name no other.
+const SEARCHERS: [&str; 6] = ["grep", "egrep", "fgrep", "rg", "ag", "ack"];
+
+/// Beginnings of options by which a search leaves files out.
+const FILTERS: [&str; 5] = ["--include", "--exclude", "--glob", "--type", "-g"];
+
 /// Programs known to read no file that they name, by the last component of `argv[0]`. Scripts run many of them.
 const NO_READERS: [&str; 31] = [
     "[", "basename", "chgrp", "chmod", "chown", "dirname", "du", "echo", "expr", "false", "kill",
@@ -188,9 +254,12 @@ const NO_READERS: [&str; 31] = [
 /// The disclosures of a command line that is run in `working_folder`. They are made lazily, since the folder's name in front of
 /// each word may be much longer than the command line. Without a working folder (it was removed) only absolute paths count.
 pub fn disclosures(line: CommandLine, working_folder: Option<PathBuf>) -> Disclosures {
-    let certainty = if recurses(&line.0) { Certainty::MaybeTree } else { Certainty::MaybeFile };
+    let walks = recurses(&line.0) && !leaves_out(&line.0);
+    let certainty = if walks { Certainty::MaybeTree } else { Certainty::MaybeFile };
+    let name = name_of_program(&line.0);
+    let searches = walks && SEARCHERS.iter().any(|searcher| name == searcher.as_bytes());
     let words = Words::of(&line.0);
-    Disclosures { line, words, value: None, working_folder, certainty }
+    Disclosures { line, words, value: None, working_folder, certainty, searches, names: 0 }
 }
 
 /// See [`disclosures`].
@@ -202,6 +271,10 @@ pub struct Disclosures {
     value: Option<PathBuf>,
     working_folder: Option<PathBuf>,
     certainty: Certainty,
+    /// The program searches a folder.
+    searches: bool,
+    /// Names so far.
+    names: usize,
 }
 
 impl Iterator for Disclosures {
@@ -213,7 +286,13 @@ impl Iterator for Disclosures {
             return Some(of_word(value));
         }
         loop {
-            let word = self.words.next(&self.line.0)?;
+            let Some(word) = self.words.next(&self.line.0) else {
+                // The pattern alone is no folder.
+                let is_unnamed = std::mem::take(&mut self.searches) && self.names < 2;
+                let folder = self.working_folder.clone().filter(|_| is_unnamed)?;
+                return Some(Disclosure::whole_file(folder, Certainty::MaybeTree));
+            };
+            self.names += usize::from(word.is_name);
             let path = |candidate: &[u8]| {
                 let path = Path::new(OsStr::from_bytes(candidate));
                 match &self.working_folder {
@@ -231,6 +310,21 @@ impl Iterator for Disclosures {
             }
         }
     }
+}
+
+/// Whether a search leaves files out.
+fn leaves_out(line: &[u8]) -> bool {
+    let mut words = line.split(|&byte| byte == 0);
+    words.any(|word| FILTERS.iter().any(|filter| word.starts_with(filter.as_bytes())))
+}
+
+/// Whether `tar` is told to create an archive.
+fn creates_archive(line: &[u8]) -> bool {
+    let mut words = line.split(|&byte| byte == 0).skip(1);
+    let bundle = words.clone().next().unwrap_or_default();
+    let is_short = |word: &[u8]| word.starts_with(b"-") && !word.starts_with(b"--");
+    (!bundle.starts_with(b"-") && bundle.contains(&b'c'))
+        || words.any(|word| word == b"--create" || (is_short(word) && word.contains(&b'c')))
 }
 
 fn recurses(line: &[u8]) -> bool {
@@ -287,8 +381,8 @@ mod tests {
 
     #[test]
     fn values_behind_an_equals_sign_count_with_or_without_dashes() {
-        let (found, _) = paths("dd if=image of=/dev/null");
-        let expected = ["/here/if=image", "/here/image", "/here/of=/dev/null", "/dev/null"];
+        let (found, _) = paths("dd if=image bs=/x");
+        let expected = ["/here/if=image", "/here/image", "/here/bs=/x", "/x"];
         assert_eq!(found, expected.map(PathBuf::from));
     }
 
@@ -317,6 +411,39 @@ mod tests {
         for line in ["grep x .", "tar xf archive", "cat -r folder", "find . -name x"] {
             assert!(!paths(line).1, "{line}");
         }
+    }
+
+    #[test]
+    fn what_is_written_is_not_read() {
+        let names = |line: &str| -> Vec<String> {
+            let (found, _) = paths(line);
+            let text = |path: &PathBuf| path.to_str().expect("text").replace("/here/", "");
+            found.iter().map(text).collect()
+        };
+        assert_eq!(names("dd if=a of=b"), ["if=a", "a"]);
+        assert_eq!(names("cp a b c"), ["a", "b"]);
+        assert_eq!(names("cp -t d a"), ["a"]);
+        assert_eq!(names("rsync -a one/ two"), ["one/"]);
+        assert_eq!(names("cat a"), ["a"]);
+        assert_eq!(names("sort -o out in --output=out2"), ["in"]);
+        assert_eq!(names("gcc -o out a.c -- -o"), ["a.c", "-o"]);
+        assert_eq!(names("tar cf x.tar d"), ["d"]);
+        assert_eq!(names("tar -czf x.tar d e"), ["d", "e"]);
+        assert_eq!(names("tar -c --file=x.tar d"), ["d"]);
+        assert_eq!(names("tar -c -f x.tar d"), ["d"]);
+        assert_eq!(names("tar xf x.tar d"), ["xf", "x.tar", "d"]);
+        assert_eq!(names("tar c d"), ["d"]);
+    }
+
+    #[test]
+    fn a_search_without_a_folder_is_one_of_the_working_folder() {
+        let last = |line: &str| paths(line).0.last().cloned();
+        assert_eq!(last("grep -r needle"), Some("/here".into()));
+        assert_eq!(last("rg needle"), Some("/here".into()));
+        assert_eq!(last("grep -r needle d"), Some("/here/d".into()));
+        assert_eq!(last("grep needle"), Some("/here/needle".into()));
+        assert_eq!(last("grep -r --include=*.c needle"), Some("/here/needle".into()));
+        assert!(!paths("grep -r --include=*.c needle d").1);
     }
 
     #[test]
