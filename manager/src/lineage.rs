@@ -107,7 +107,7 @@ fn keys_of(path: &Path) -> [u64; 2] {
 fn note(keys: &mut Vec<u64>, [file, tree]: [u64; 2], certainty: Certainty) {
     if keys.len() < KEYS_MAX {
         keys.push(file);
-        keys.extend((certainty == Certainty::MaybeTree).then_some(tree));
+        keys.extend(matches!(certainty, Certainty::MaybeTree(_)).then_some(tree));
     }
 }
 
@@ -182,8 +182,10 @@ impl Lineage {
         for word in words.clone() {
             let of_word @ [file, tree] = keys_of(&word.path);
             let new = match word.certainty {
-                Certainty::MaybeTree if stands(tree) => None,
-                Certainty::MaybeTree if stands(file) => Some(Certainty::MaybeFolder),
+                Certainty::MaybeTree(_) if stands(tree) => None,
+                Certainty::MaybeTree(visits) if stands(file) => {
+                    Some(Certainty::MaybeFolder(visits))
+                }
                 _ if stands(file) => None,
                 certainty => Some(certainty),
             };
@@ -298,6 +300,7 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+    use crate::source::Visits;
 
     const PROCESS: ProcessId = 100;
 
@@ -437,7 +440,10 @@ mod tests {
         run.take(PROCESS, line("env cat d"));
         assert_eq!(claims(run.words())[1], ("d".into(), Certainty::MaybeFile));
         run.take(PROCESS, line("grep -r x d"));
-        let (x, d) = (("x".into(), Certainty::MaybeTree), ("d".into(), Certainty::MaybeFolder));
+        let (x, d) = (
+            ("x".into(), Certainty::MaybeTree(Visits::Listed)),
+            ("d".into(), Certainty::MaybeFolder(Visits::Listed)),
+        );
         assert_eq!(claims(run.words()), [x, d]);
         run.take(PROCESS, line("grep -r x d"));
         run.take(PROCESS, line("cat d"));

@@ -45,7 +45,7 @@ use crate::process_files::ProcessFiles;
 use crate::programs::Program;
 use crate::reads::Reads;
 use crate::report::{BlockReport, HintReport, ManagerState, ProgramReport, Report};
-use crate::source::{Certainty, Disclosure, Setting, walk};
+use crate::source::{Certainty, Disclosure, Setting, Visits, walk};
 use crate::threads::Threads;
 
 use warmth::Warmth;
@@ -132,7 +132,7 @@ pub(crate) struct Session {
     /// Words of processes that were dropped before they were looked up.
     dropped_words: u64,
     /// Folders that wait to be listed, each with the stream of the process that named it.
-    walks: VecDeque<(PathBuf, Option<StreamId>)>,
+    walks: VecDeque<(PathBuf, Visits, Option<StreamId>)>,
     /// Number of sources so far.
     sources: u64,
     /// The stream of hints from scripts, which any program may read.
@@ -347,10 +347,10 @@ impl Session {
     /// Lists folders that were found, [`WALKS_MAX`] at a time.
     fn start_walks(&mut self) {
         while self.feeds.iter().filter(|feed| feed.is_walk).count() < WALKS_MAX
-            && let Some((folder, owner)) = self.walks.pop_front()
+            && let Some((folder, visits, owner)) = self.walks.pop_front()
         {
             self.names_bytes -= bytes_of_name(&folder);
-            self.start_feed(Box::new(walk::disclosures(folder).map(Ok)), true, owner);
+            self.start_feed(Box::new(walk::disclosures(folder, visits).map(Ok)), true, owner);
         }
     }
 
@@ -478,7 +478,9 @@ impl Session {
         end: End,
     ) -> (Outcome, Option<FileId>) {
         let refusal = match end {
-            End::Found(_) if certainty == Certainty::MaybeFolder => return (Outcome::Void, None),
+            End::Found(_) if matches!(certainty, Certainty::MaybeFolder(_)) => {
+                return (Outcome::Void, None);
+            }
             End::Found(file) if expected.is_some_and(|expected| expected != file.id()) => {
                 return (Outcome::Void, None);
             }
@@ -493,8 +495,11 @@ impl Session {
                 self.driver.hold(self.now(), device, *file);
                 return (Outcome::Resolved { file: id, size_bytes }, Some(id));
             }
-            End::Folder if matches!(certainty, Certainty::MaybeTree | Certainty::MaybeFolder) => {
-                self.walk(path, owner);
+            End::Folder
+                if let Certainty::MaybeTree(visits) | Certainty::MaybeFolder(visits) =
+                    certainty =>
+            {
+                self.walk((path, visits), owner);
                 return (Outcome::Void, None);
             }
             _ if certainty != Certainty::File => return (Outcome::Void, None),
@@ -508,14 +513,14 @@ impl Session {
     }
 
     /// Queues `folder`: all files below it will be disclosed, after those of folders found before.
-    fn walk(&mut self, folder: PathBuf, owner: Option<StreamId>) {
+    fn walk(&mut self, (folder, visits): (PathBuf, Visits), owner: Option<StreamId>) {
         let is_open =
             |stream| self.arguments.as_ref().is_some_and(|known| known.lineage.is_open(stream));
         if owner.is_some_and(|owner| !is_open(owner)) {
             return; // Its process has ended.
         }
         self.names_bytes += bytes_of_name(&folder);
-        self.walks.push_back((folder, owner));
+        self.walks.push_back((folder, visits, owner));
     }
 
     /// Starts the fetches that the policy wants. If a device's search is not done, it continues in the next turn, which comes
@@ -753,7 +758,7 @@ mod tests {
         for begun in [false, true] {
             assert_eq!(given(Certainty::File, begun), 1, "begun: {begun}");
             assert_eq!(given(Certainty::MaybeFile, begun), 0, "begun: {begun}");
-            assert_eq!(given(Certainty::MaybeTree, begun), 0, "begun: {begun}");
+            assert_eq!(given(Certainty::MaybeTree(Visits::Listed), begun), 0, "begun: {begun}");
         }
     }
 }

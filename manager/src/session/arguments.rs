@@ -73,7 +73,7 @@ impl Session {
         self.streams -= 1;
         self.feeds.retain(|feed| feed.owner != Some(words));
         let names_bytes = &mut self.names_bytes;
-        self.walks.retain(|(folder, owner)| {
+        self.walks.retain(|(folder, _, owner)| {
             let is_kept = *owner != Some(words);
             *names_bytes -= if is_kept { 0 } else { super::bytes_of_name(folder) };
             is_kept

@@ -19,7 +19,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::{ByDefault, Certainty, Disclosure, Kind};
+use super::{ByDefault, Certainty, Disclosure, Kind, Visits};
 
 /// See the [module](self).
 pub const KIND: Kind = Kind::ByDefault(ByDefault {
@@ -231,6 +231,10 @@ const GREP: Recursion = Recursion::With {
 /// Shells, by the last component of `argv[0]`.
 const SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "mksh"];
 
+/// Programs that visit a folder's entries in another order than that of its list. GNU `cp` sorts them by inode number.
+const SORTERS: [(&str, Visits); 3] =
+    [("cp", Visits::ByInode), ("rsync", Visits::FilesFirst), ("diff", Visits::ByName)];
+
 /// Programs that write to what the last of several names means.
 const COPIERS: [&str; 4] = ["cp", "rsync", "install", "scp"];
 
@@ -255,8 +259,10 @@ const NO_READERS: [&str; 31] = [
 /// each word may be much longer than the command line. Without a working folder (it was removed) only absolute paths count.
 pub fn disclosures(line: CommandLine, working_folder: Option<PathBuf>) -> Disclosures {
     let walks = recurses(&line.0) && !leaves_out(&line.0);
-    let certainty = if walks { Certainty::MaybeTree } else { Certainty::MaybeFile };
     let name = name_of_program(&line.0);
+    let visits = SORTERS.iter().find(|(known, _)| name == known.as_bytes());
+    let visits = visits.map_or(Visits::Listed, |&(_, visits)| visits);
+    let certainty = if walks { Certainty::MaybeTree(visits) } else { Certainty::MaybeFile };
     let searches = walks && SEARCHERS.iter().any(|searcher| name == searcher.as_bytes());
     let words = Words::of(&line.0);
     Disclosures { line, words, value: None, working_folder, certainty, searches, names: 0 }
@@ -290,7 +296,7 @@ impl Iterator for Disclosures {
                 // The pattern alone is no folder.
                 let is_unnamed = std::mem::take(&mut self.searches) && self.names < 2;
                 let folder = self.working_folder.clone().filter(|_| is_unnamed)?;
-                return Some(Disclosure::whole_file(folder, Certainty::MaybeTree));
+                return Some(Disclosure::whole_file(folder, Certainty::MaybeTree(Visits::Listed)));
             };
             self.names += usize::from(word.is_name);
             let path = |candidate: &[u8]| {
@@ -356,7 +362,8 @@ mod tests {
         let argv: Vec<OsString> = line.split(' ').map(OsString::from).collect();
         let line = CommandLine::from_words(&argv);
         let found: Vec<Disclosure> = disclosures(line, Some("/here".into())).collect();
-        let tree = found.iter().any(|disclosure| disclosure.certainty == Certainty::MaybeTree);
+        let tree =
+            found.iter().any(|disclosure| matches!(disclosure.certainty, Certainty::MaybeTree(_)));
         (found.into_iter().map(|disclosure| disclosure.path).collect(), tree)
     }
 

@@ -94,9 +94,23 @@ pub enum Certainty {
     /// The path may be none at all (a word of a command line). Then the hint is dropped silently.
     MaybeFile,
     /// As `MaybeFile`. If the path names a folder, all files below it will be read.
-    MaybeTree,
+    MaybeTree(Visits),
     /// As `MaybeTree`, but if the path names a file, that was disclosed before.
-    MaybeFolder,
+    MaybeFolder(Visits),
+}
+
+/// In which order a program visits the entries of a folder. It visits a subfolder's entries at the subfolder's place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Visits {
+    /// As the folder lists them.
+    #[default]
+    Listed,
+    /// By inode number, which is often the order on disk.
+    ByInode,
+    /// By the bytes of their names.
+    ByName,
+    /// By the bytes of their names, and all files before all folders.
+    FilesFirst,
 }
 
 impl Disclosure {

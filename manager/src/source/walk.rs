@@ -1,11 +1,12 @@
 //! Hints from a folder: every regular file below it.
 //!
-//! Files come in the order in which folders list them, and a subfolder's files at the subfolder's place. Programs that walk
-//! without sorting (`grep -r`, `tar c`) read in the same order. Symbolic links are not followed. A folder that cannot be listed
+//! Files come in the order in which the program visits them ([`Visits`]), and a subfolder's files at the subfolder's place. Many
+//! programs visit them as the folder lists them (`grep -r`, `tar c`). Symbolic links are not followed. A folder that cannot be listed
 //! is left out: the program will meet the same error and report it.
 //!
 //! A folder is open only while it is listed. The consumer of the files may be slow, and an open folder keeps its file system
-//! from being unmounted. So a folder is listed in parts, each from the place where the last one ended.
+//! from being unmounted. So a folder is listed in parts, each from the place where the last one ended. A part that is to be sorted
+//! is larger: only folders beyond [`SORTED_MAX`] entries come in several sorted parts.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -14,15 +15,19 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
-use super::{Certainty, Disclosure};
+use super::{Certainty, Disclosure, Visits};
 
 /// Entries of a part. They take at most 100 KiB for each level of folders, and few folders need more than one part.
 const PART_MAX: usize = 1024;
+
+/// Entries of a part that is sorted. They take at most 6 MiB for each level of folders.
+const SORTED_MAX: usize = 64 * 1024;
 
 /// An iterator over the files below a folder.
 #[derive(Debug)]
 pub struct Walk {
     root: Option<PathBuf>,
+    visits: Visits,
     levels: Vec<Level>,
 }
 
@@ -30,35 +35,58 @@ pub struct Walk {
 #[derive(Debug)]
 struct Level {
     folder: PathBuf,
-    entries: VecDeque<(OsString, FileType)>,
+    entries: VecDeque<Entry>,
     /// Where the next part begins, if there is one.
     next: Option<i64>,
 }
 
-/// All files below `folder`.
-pub fn disclosures(folder: PathBuf) -> Walk {
-    Walk { root: Some(folder), levels: Vec::new() }
+#[derive(Debug)]
+struct Entry {
+    name: OsString,
+    kind: FileType,
+    inode: u64,
+}
+
+/// All files below `folder`, which is visited in this order.
+pub fn disclosures(folder: PathBuf, visits: Visits) -> Walk {
+    Walk { root: Some(folder), visits, levels: Vec::new() }
 }
 
 impl Level {
-    fn new(folder: PathBuf) -> Self {
+    fn new(folder: PathBuf, visits: Visits) -> Self {
         let mut level = Level { folder, entries: VecDeque::new(), next: None };
-        level.list(0);
+        level.list(0, visits);
         level
     }
 
-    fn next(&mut self) -> Option<(PathBuf, FileType)> {
+    fn next(&mut self, visits: Visits) -> Option<(PathBuf, FileType)> {
         if self.entries.is_empty()
             && let Some(next) = self.next.take()
         {
-            self.list(next);
+            self.list(next, visits);
         }
-        let (name, kind) = self.entries.pop_front()?;
+        let Entry { name, kind, .. } = self.entries.pop_front()?;
         Some((self.folder.join(name), kind))
     }
 
-    /// Lists the part that begins at `from`.
-    fn list(&mut self, from: i64) {
+    /// Lists the part that begins at `from`, and sorts it.
+    fn list(&mut self, from: i64, visits: Visits) {
+        let most = if visits == Visits::Listed { PART_MAX } else { SORTED_MAX };
+        self.list_part(from, most);
+        let entries = self.entries.make_contiguous();
+        match visits {
+            Visits::Listed => {}
+            Visits::ByInode => entries.sort_by_key(|entry| entry.inode),
+            Visits::ByName => entries.sort_by(|a, b| a.name.cmp(&b.name)),
+            Visits::FilesFirst => {
+                let is_folder = |entry: &Entry| entry.kind == FileType::Directory;
+                entries.sort_by(|a, b| (is_folder(a), &a.name).cmp(&(is_folder(b), &b.name)));
+            }
+        }
+    }
+
+    /// Lists `most` entries from `from` on.
+    fn list_part(&mut self, from: i64, most: usize) {
         let Some(mut folder) = open(&self.folder) else { return };
         if from != 0 && folder.seek(from).is_err() {
             return;
@@ -67,9 +95,10 @@ impl Level {
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
                 let kind = kind_of(&folder, &entry);
-                self.entries.push_back((OsStr::from_bytes(name).to_owned(), kind));
+                let name = OsStr::from_bytes(name).to_owned();
+                self.entries.push_back(Entry { name, kind, inode: entry.ino() });
             }
-            if self.entries.len() >= PART_MAX {
+            if self.entries.len() >= most {
                 self.next = Some(entry.offset());
                 return;
             }
@@ -100,11 +129,12 @@ impl Iterator for Walk {
     type Item = Disclosure;
 
     fn next(&mut self) -> Option<Disclosure> {
-        self.levels.extend(self.root.take().map(Level::new));
+        let visits = self.visits;
+        self.levels.extend(self.root.take().map(|root| Level::new(root, visits)));
         loop {
-            match self.levels.last_mut()?.next() {
+            match self.levels.last_mut()?.next(visits) {
                 None => drop(self.levels.pop()),
-                Some((path, FileType::Directory)) => self.levels.push(Level::new(path)),
+                Some((path, FileType::Directory)) => self.levels.push(Level::new(path, visits)),
                 Some((path, FileType::RegularFile)) => {
                     return Some(Disclosure::whole_file(path, Certainty::File));
                 }
@@ -130,11 +160,37 @@ mod tests {
             fs::write(path, name).expect("written");
         }
         std::os::unix::fs::symlink(root, root.join("loop")).expect("linked");
-        let found: Vec<PathBuf> = disclosures(root.into()).map(|found| found.path).collect();
+        let found: Vec<PathBuf> =
+            disclosures(root.into(), Visits::Listed).map(|found| found.path).collect();
         let expected = ["a", "sub/b", "sub/deeper/c", "z"].map(|name| root.join(name));
         assert_eq!(found.len(), 4);
         assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), BTreeSet::from(expected));
-        assert_eq!(disclosures(root.join("missing")).count(), 0);
+        assert_eq!(disclosures(root.join("missing"), Visits::Listed).count(), 0);
+    }
+
+    #[test]
+    fn files_come_in_the_order_of_the_visits() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path();
+        for name in ["z", "b/y", "a", "b/x", "c"] {
+            let path = root.join(name);
+            fs::create_dir_all(path.parent().expect("below the root")).expect("made");
+            fs::write(path, name).expect("written");
+        }
+        let found = |visits| -> Vec<PathBuf> {
+            let below = |found: Disclosure| found.path.strip_prefix(root).expect("below").into();
+            disclosures(root.into(), visits).map(below).collect()
+        };
+        let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        assert_eq!(found(Visits::ByName), paths(&["a", "b/x", "b/y", "c", "z"]));
+        assert_eq!(found(Visits::FilesFirst), paths(&["a", "c", "z", "b/x", "b/y"]));
+        let by_inode = found(Visits::ByInode);
+        let inode = |path: &Path| {
+            use std::os::unix::fs::MetadataExt;
+            let top = path.components().next().expect("a name");
+            fs::metadata(root.join(top)).expect("there").ino()
+        };
+        assert!(by_inode.is_sorted_by_key(|path| inode(path)), "{by_inode:?}");
     }
 
     #[test]
@@ -143,7 +199,7 @@ mod tests {
         let names = (0..3 * PART_MAX + 7).map(|number| folder.path().join(number.to_string()));
         let names: BTreeSet<PathBuf> = names.collect();
         names.iter().for_each(|name| fs::write(name, "").expect("written"));
-        let mut walk = disclosures(folder.path().into());
+        let mut walk = disclosures(folder.path().into(), Visits::Listed);
         let first = walk.next().expect("a file").path;
         let open = fs::read_dir("/proc/self/fd").expect("listed").flatten();
         let mut open = open.filter_map(|entry| fs::read_link(entry.path()).ok());
