@@ -14,12 +14,16 @@
 #ifndef FORETELL_PRELOAD_REAL_H
 #define FORETELL_PRELOAD_REAL_H
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <fts.h>
+#include <ftw.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <wchar.h>
@@ -31,6 +35,23 @@ struct open_how;
 #define PREADV_ARGS (int fd, const struct iovec *parts, int count, off64_t offset)
 #define PREADV2_ARGS (int fd, const struct iovec *parts, int count, off64_t offset, int flags)
 #define COPY_ARGS (int in, off64_t * at, int out, off64_t * to, size_t bytes, unsigned flags)
+#define STAT_ARGS (const char *path, struct stat *to)
+#define STATAT_ARGS (int folder, const char *path, struct stat *to, int flags)
+#define XSTAT_ARGS (int version, const char *path, struct stat *to)
+#define XSTATAT_ARGS (int version, int folder, const char *path, struct stat *to, int flags)
+#define STATX_ARGS (int folder, const char *path, int flags, unsigned mask, struct statx *to)
+#define READLINKAT_ARGS (int folder, const char *path, char *to, size_t bytes)
+#define READDIR_R_ARGS (DIR * folder, struct dirent *to, struct dirent **place)
+#define SCANDIR_ARGS                                                                               \
+    (const char *path, struct dirent ***list, int (*filter)(const struct dirent *),                \
+     int (*compare)(const struct dirent **, const struct dirent **))
+#define SCANDIRAT_ARGS                                                                             \
+    (int folder, const char *path, struct dirent ***list, int (*filter)(const struct dirent *),    \
+     int (*compare)(const struct dirent **, const struct dirent **))
+#define FTW_ARGS (const char *path, __ftw_func_t each, int descriptors)
+#define NFTW_ARGS (const char *path, __nftw_func_t each, int descriptors, int flags)
+#define FTS_OPEN_ARGS                                                                              \
+    (char *const *paths, int options, int (*compare)(const FTSENT **, const FTSENT **))
 #define SYSCALL_ARGS (long number, long a, long b, long c, long d, long e, long f)
 #define SPAWN_ARGS                                                                                 \
     (pid_t * pid, const char *path, const posix_spawn_file_actions_t *actions,                     \
@@ -51,12 +72,22 @@ struct open_how;
 #define HAS_OLD_SPAWN 1
 #define SPAWN_VERSION "GLIBC_2.15"
 #define SPAWN_OLD_VERSION "GLIBC_2.2.5"
+#define HAS_OLD_NFTW 1
+#define NFTW_VERSION "GLIBC_2.3.3"
+#define NFTW_OLD_VERSION "GLIBC_2.2.5"
+#define REALPATH_VERSION "GLIBC_2.3"
+#define REALPATH_OLD_VERSION "GLIBC_2.2.5"
 #else
 #define LLSEEK_VERSION "GLIBC_2.17"
 #define QUICK_EXIT_OLD_VERSION "GLIBC_2.17"
 #define HAS_OLD_SPAWN 0
 #define SPAWN_VERSION NULL
 #define SPAWN_OLD_VERSION NULL
+#define HAS_OLD_NFTW 0
+#define NFTW_VERSION NULL
+#define NFTW_OLD_VERSION NULL
+#define REALPATH_VERSION NULL
+#define REALPATH_OLD_VERSION NULL
 #endif
 #define QUICK_EXIT_VERSION "GLIBC_2.24"
 #if __GLIBC_PREREQ(2, 38)
@@ -115,6 +146,56 @@ struct open_how;
     X(ssize_t, preadv64, PREADV_ARGS, early_preadv)                                                \
     X(ssize_t, preadv2, PREADV2_ARGS, early_preadv2)                                               \
     X(ssize_t, preadv64v2, PREADV2_ARGS, early_preadv2)
+
+/* Calls that name a path without opening it for reading bytes, and reads of folders. */
+#define REAL_TOUCH(X)                                                                              \
+    X(int, stat, STAT_ARGS, early_stat)                                                            \
+    X(int, stat64, STAT_ARGS, early_stat)                                                          \
+    X(int, lstat, STAT_ARGS, early_lstat)                                                          \
+    X(int, lstat64, STAT_ARGS, early_lstat)                                                        \
+    X(int, fstatat, STATAT_ARGS, early_fstatat)                                                    \
+    X(int, fstatat64, STATAT_ARGS, early_fstatat)                                                  \
+    X(int, __xstat, XSTAT_ARGS, early_xstat)                                                       \
+    X(int, __xstat64, XSTAT_ARGS, early_xstat)                                                     \
+    X(int, __lxstat, XSTAT_ARGS, early_lxstat)                                                     \
+    X(int, __lxstat64, XSTAT_ARGS, early_lxstat)                                                   \
+    X(int, __fxstatat, XSTATAT_ARGS, early_fxstatat)                                               \
+    X(int, __fxstatat64, XSTATAT_ARGS, early_fxstatat)                                             \
+    X(int, statx, STATX_ARGS, early_statx)                                                         \
+    X(int, access, (const char *path, int mode), early_access)                                     \
+    X(int, faccessat, (int folder, const char *path, int mode, int flags), early_faccessat)        \
+    X(int, euidaccess, (const char *path, int mode), NULL)                                         \
+    X(int, eaccess, (const char *path, int mode), NULL)                                            \
+    X(ssize_t, readlink, (const char *path, char *to, size_t bytes), early_readlink)               \
+    X(ssize_t, __readlink_chk, (const char *path, char *to, size_t bytes, size_t room),            \
+      early_readlink_chk)                                                                          \
+    X(ssize_t, readlinkat, READLINKAT_ARGS, early_readlinkat)                                      \
+    X(ssize_t, __readlinkat_chk,                                                                   \
+      (int folder, const char *path, char *to, size_t bytes, size_t room), early_readlinkat_chk)   \
+    X(char *, __realpath_chk, (const char *path, char *to, size_t room), NULL)                     \
+    X(char *, canonicalize_file_name, (const char *path), NULL)                                    \
+    X(int, chdir, (const char *path), early_chdir)                                                 \
+    X(int, fchdir, (int fd), early_fchdir)                                                         \
+    X(DIR *, opendir, (const char *path), NULL)                                                    \
+    X(DIR *, fdopendir, (int fd), NULL)                                                            \
+    X(int, closedir, (DIR * folder), NULL)                                                         \
+    X(struct dirent *, readdir, (DIR * folder), NULL)                                              \
+    X(struct dirent *, readdir64, (DIR * folder), NULL)                                            \
+    X(int, readdir_r, READDIR_R_ARGS, NULL)                                                        \
+    X(int, readdir64_r, READDIR_R_ARGS, NULL)                                                      \
+    X(ssize_t, getdents64, (int fd, void *to, size_t bytes), early_getdents64)                     \
+    X(int, scandir, SCANDIR_ARGS, NULL)                                                            \
+    X(int, scandir64, SCANDIR_ARGS, NULL)                                                          \
+    X(int, scandirat, SCANDIRAT_ARGS, NULL)                                                        \
+    X(int, scandirat64, SCANDIRAT_ARGS, NULL)                                                      \
+    X(int, ftw, FTW_ARGS, NULL)                                                                    \
+    X(int, ftw64, FTW_ARGS, NULL)                                                                  \
+    X(FTS *, fts_open, FTS_OPEN_ARGS, NULL)                                                        \
+    X(FTS *, fts64_open, FTS_OPEN_ARGS, NULL)                                                      \
+    X(FTSENT *, fts_read, (FTS * walk), NULL)                                                      \
+    X(FTSENT *, fts64_read, (FTS * walk), NULL)                                                    \
+    X(FTSENT *, fts_children, (FTS * walk, int options), NULL)                                     \
+    X(FTSENT *, fts64_children, (FTS * walk, int options), NULL)
 
 #define REAL_COPY(X)                                                                               \
     X(ssize_t, sendfile, (int out, int in, off64_t *at, size_t bytes), early_sendfile)             \
@@ -224,11 +305,18 @@ struct open_how;
     X(int, posix_spawnp, SPAWN_ARGS, NULL, "posix_spawnp", SPAWN_VERSION)                          \
     X(int, posix_spawn_old, SPAWN_ARGS, NULL, "posix_spawn", SPAWN_OLD_VERSION)                    \
     X(int, posix_spawnp_old, SPAWN_ARGS, NULL, "posix_spawnp", SPAWN_OLD_VERSION)                  \
+    X(int, nftw, NFTW_ARGS, NULL, "nftw", NFTW_VERSION)                                            \
+    X(int, nftw_old, NFTW_ARGS, NULL, "nftw", NFTW_OLD_VERSION)                                    \
+    X(int, nftw64, NFTW_ARGS, NULL, "nftw64", NFTW_VERSION)                                        \
+    X(int, nftw64_old, NFTW_ARGS, NULL, "nftw64", NFTW_OLD_VERSION)                                \
+    X(char *, realpath, (const char *path, char *to), NULL, "realpath", REALPATH_VERSION)          \
+    X(char *, realpath_old, (const char *path, char *to), NULL, "realpath", REALPATH_OLD_VERSION)  \
     X(void, quick_exit, (int status), NULL, "quick_exit", QUICK_EXIT_VERSION)                      \
     X(void, quick_exit_old, (int status), NULL, "quick_exit", QUICK_EXIT_OLD_VERSION)
 
 #define REAL_ALL(X)                                                                                \
-    REAL_OPEN(X) REAL_READ(X) REAL_COPY(X) REAL_STDIO(X) REAL_DESCRIPTOR(X) REAL_PROCESS(X)
+    REAL_OPEN(X) REAL_READ(X) REAL_TOUCH(X) REAL_COPY(X) REAL_STDIO(X) REAL_DESCRIPTOR(X)          \
+    REAL_PROCESS(X)
 
 #define REAL_SLOT(result, name, parameters, ...) result(*name) parameters;
 struct foretell_real {

@@ -4,9 +4,10 @@
  * Decides which descriptors are watched and which counters and records a call writes. All state is
  * atomics in static memory, so every hook may run in a signal handler, at any moment, in any thread.
  *
- * Descriptor states (entry.tag = epoch << 8 | identity known << 7 | state):
+ * Descriptor states (entry.tag = epoch << 8 | identity known << 7 | numbered folder << 6 | state):
  *   UNKNOWN  nothing is known. Identified at the first read that is recorded.
- *   IGNORED  not a regular file: pipes, terminals, sockets, devices, folders.
+ *   IGNORED  not a regular file: pipes, terminals, sockets, devices, folders. A folder whose TOUCH record was
+ *            written has a number, by which later records name it. Any other folder is named by its descriptor.
  *   OWNED    opened read-only by this process and never shared: the position is tracked here. In an
  *            entry of an old epoch it means SHARED.
  *   SHARED   adopted or inherited: another reader may move the position, so the kernel is asked for it.
@@ -30,6 +31,7 @@
 #define FORETELL_PRELOAD_STATE_H
 
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -44,7 +46,8 @@
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
 enum descriptor_state { UNKNOWN = 0, IGNORED = 1, OWNED = 2, SHARED = 3, FRESH = 4 };
-#define TAG_STATE UINT64_C(0x7f)
+#define TAG_STATE UINT64_C(0x3f)
+#define TAG_FOLDER UINT64_C(0x40)
 #define TAG_IDENTITY UINT64_C(0x80)
 
 /* The position must be asked from the kernel. */
@@ -54,7 +57,7 @@ struct descriptor {
     uint64_t tag;
     uint64_t position_bytes;
     uint64_t device;
-    uint64_t inode;
+    uint64_t inode; /* with TAG_FOLDER: the folder's number */
     uint64_t owed_stall_ns; /* of reads that stalled before the descriptor's kind was known */
     uint64_t owed_stalls;
 };
@@ -144,17 +147,51 @@ void foretell_settle_all(void);
 void foretell_table_forked(void);
 
 /* record.c */
-/* After an open that began at start_ns; fd is its result. errno is kept. */
-void foretell_opened(int fd, int flags, uint64_t start_ns);
+/* After an open that began at start_ns; fd is its result. path: what it opened, or NULL if that is not to be
+ * recorded. folder: the base of a relative path, or AT_FDCWD. errno is kept. */
+void foretell_opened(int fd, int flags, int folder, const char *path, uint64_t start_ns);
 /* After a successful or failed read of result bytes. start_ns: 0 if the call was not timed. offset:
  * POSITION_UNKNOWN if the call moved the descriptor's position. */
 void foretell_read_done(int fd, struct descriptor *entry, uint64_t start_ns, ssize_t result,
                         uint64_t offset_bytes);
-/* Drops the record unless this process has announced itself. header: the ring that said that records
- * are wanted. */
-void foretell_emit(struct foretell_ring_header *header, const struct foretell_record *record);
+/* Writes a record of any kind. It is dropped unless this process has announced itself. header: the ring that
+ * said that records are wanted. */
+void foretell_emit(struct foretell_ring_header *header, const void *record);
+/* Takes so many slots in a row. Returns the ticket of the first one; NO_TICKET if the ring is full, or this
+ * process may not write to it. */
+uint64_t foretell_reserve(struct foretell_ring_header *header, uint64_t slots);
+#define NO_TICKET UINT64_MAX
+/* Fills the slot of a ticket. */
+void foretell_store(struct foretell_ring_header *header, uint64_t ticket, const void *record);
 /* The kernel's position of fd, or POSITION_UNKNOWN. errno is kept. */
 uint64_t foretell_kernel_position(int fd);
+
+/* touch.c */
+/* The time at which a call that names a path begins, while there is interest in names; 0 if it is only to be
+ * forwarded. A forked child announces itself here, as before a recorded read. errno is kept. */
+uint64_t foretell_name_begins(void);
+/* After such a call: counts it, and records its path unless that is NULL. what: FORETELL_TOUCH_… folder: as for
+ * foretell_opened. result: negative if the call failed; else, for FORETELL_TOUCH_FOLDER, the folder's descriptor
+ * or WITHOUT_DESCRIPTOR. errno is kept. */
+void foretell_named(uint64_t start_ns, uint32_t what, int folder, const char *path, int result);
+#define WITHOUT_DESCRIPTOR INT_MAX
+/* What an open with these flags does with its path: FORETELL_TOUCH_…; 0 if it is not to be recorded. */
+uint32_t foretell_touch_of_open(int flags);
+/* The number of the folder that a descriptor stands for, if it has one; else 0. */
+uint32_t foretell_folder_number(int fd);
+/* Records a path; the call's duration counts elsewhere. touch: what is known of it, to be completed here. */
+void foretell_touch(struct foretell_touch *touch, int folder, const char *path, int result);
+/* fd has been duplicated as copy: which then stands for the same numbered folder. */
+void foretell_copied_folder(const struct descriptor *from, int copy);
+/* In a forked child: the manager knows none of its parent's numbers from its own ring. */
+void foretell_folders_forked(void);
+
+/* Whether the kernel has read the path of a call: only then do the hooks read it too. Other errors may come
+ * from a look at the other arguments, or from a path that cannot be read. */
+static inline bool looked_up(int result)
+{
+    return result >= 0 || errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == ELOOP;
+}
 
 static inline uint64_t now_ns(void)
 {

@@ -141,6 +141,7 @@ __attribute__((destructor)) void foretell_settle_all(void)
 void foretell_table_forked(void)
 {
     foretell_locked_count = 0; /* locks are the parent's */
+    foretell_folders_forked();
     settle_each(true);
     memset(taken, 0, sizeof taken);
 }
@@ -275,7 +276,10 @@ void foretell_share(int fd)
 void foretell_copied(int fd, int copy)
 {
     struct descriptor *from = copy >= 0 && copy != fd ? entry_of(fd) : NULL;
-    uint64_t state = from != NULL ? tag_of(from) & TAG_STATE : UNKNOWN;
+    uint64_t tag = from != NULL ? tag_of(from) : 0;
+    uint64_t state = tag & TAG_STATE;
+    if (UNLIKELY((tag & TAG_FOLDER) != 0))
+        foretell_copied_folder(from, copy);
     if (state == UNKNOWN || state == IGNORED || activity() == OFF)
         return;
     struct descriptor *to = foretell_entry_make(copy);

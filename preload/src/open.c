@@ -9,14 +9,14 @@
 
 #include <linux/openat2.h>
 
-/* `call` forwards and yields a descriptor. */
-#define OPEN_BODY(flags, call)                                                                     \
+/* `call` forwards and yields a descriptor. name: the path, or NULL; base: of a relative path. */
+#define OPEN_BODY(flags, base, name, call)                                                         \
     do {                                                                                           \
         if (UNLIKELY(!foretell_active))                                                            \
             return call;                                                                           \
         uint64_t start_ns = now_ns();                                                              \
         int fd = call;                                                                             \
-        foretell_opened(fd, flags, start_ns);                                                      \
+        foretell_opened(fd, flags, base, name, start_ns);                                          \
         return fd;                                                                                 \
     } while (0)
 
@@ -33,7 +33,7 @@
     HOOK(int, name, OPEN_ARGS)                                                                     \
     {                                                                                              \
         READ_MODE(mode, flags)                                                                     \
-        OPEN_BODY(flags, REAL(name)(path, flags, mode));                                           \
+        OPEN_BODY(flags, AT_FDCWD, path, REAL(name)(path, flags, mode));                           \
     }
 OPEN(open)
 OPEN(open64)
@@ -43,7 +43,7 @@ OPEN(__open64)
 #define OPEN_2(name)                                                                               \
     HOOK(int, name, (const char *path, int flags))                                                 \
     {                                                                                              \
-        OPEN_BODY(flags, REAL(name)(path, flags));                                                 \
+        OPEN_BODY(flags, AT_FDCWD, path, REAL(name)(path, flags));                                 \
     }
 OPEN_2(__open_2)
 OPEN_2(__open64_2)
@@ -52,7 +52,7 @@ OPEN_2(__open64_2)
     HOOK(int, name, OPENAT_ARGS)                                                                   \
     {                                                                                              \
         READ_MODE(mode, flags)                                                                     \
-        OPEN_BODY(flags, REAL(name)(folder, path, flags, mode));                                   \
+        OPEN_BODY(flags, folder, path, REAL(name)(folder, path, flags, mode));                     \
     }
 OPENAT(openat)
 OPENAT(openat64)
@@ -60,7 +60,7 @@ OPENAT(openat64)
 #define OPENAT_2(name)                                                                             \
     HOOK(int, name, (int folder, const char *path, int flags))                                     \
     {                                                                                              \
-        OPEN_BODY(flags, REAL(name)(folder, path, flags));                                         \
+        OPEN_BODY(flags, folder, path, REAL(name)(folder, path, flags));                           \
     }
 OPENAT_2(__openat_2)
 OPENAT_2(__openat64_2)
@@ -72,29 +72,32 @@ HOOK_VERSION(int, openat2, "openat2" OPENAT2_VERSION,
         return REAL(openat2)(folder, path, how, size);
     uint64_t start_ns = now_ns();
     int fd = REAL(openat2)(folder, path, how, size);
-    /* `how` is looked at only after the kernel has accepted it. */
-    foretell_opened(fd, fd >= 0 ? (int)how->flags : O_RDWR, start_ns);
+    /* `how` is looked at only after the kernel has accepted it. Under RESOLVE_IN_ROOT an absolute path means
+     * another file than elsewhere. */
+    bool taken = looked_up(fd);
+    bool named = taken && (how->resolve & RESOLVE_IN_ROOT) == 0;
+    foretell_opened(fd, taken ? (int)how->flags : O_RDWR, folder, named ? path : NULL, start_ns);
     return fd;
 }
 
 #define CREAT(name)                                                                                \
     HOOK(int, name, (const char *path, mode_t mode))                                               \
     {                                                                                              \
-        OPEN_BODY(O_WRONLY, REAL(name)(path, mode));                                               \
+        OPEN_BODY(O_WRONLY, AT_FDCWD, NULL, REAL(name)(path, mode));                               \
     }
 CREAT(creat)
 CREAT(creat64)
 
 HOOK(int, open_by_handle_at, (int mount, struct file_handle *handle, int flags))
 {
-    OPEN_BODY(flags, REAL(open_by_handle_at)(mount, handle, flags));
+    OPEN_BODY(flags, AT_FDCWD, NULL, REAL(open_by_handle_at)(mount, handle, flags));
 }
 
 /* Temporary files are opened for reading and writing. */
 #define MKSTEMP(name, parameters, ...)                                                             \
     HOOK(int, name, parameters)                                                                    \
     {                                                                                              \
-        OPEN_BODY(O_RDWR, REAL_LATE(name)(__VA_ARGS__));                                           \
+        OPEN_BODY(O_RDWR, AT_FDCWD, NULL, REAL_LATE(name)(__VA_ARGS__));                           \
     }
 MKSTEMP(mkstemp, (char *pattern), pattern)
 MKSTEMP(mkstemp64, (char *pattern), pattern)
@@ -112,7 +115,7 @@ MKSTEMP(mkostemps64, (char *pattern, int suffix, int flags), pattern, suffix, fl
             return REAL_LATE(name)();                                                              \
         uint64_t start_ns = now_ns();                                                              \
         FILE *stream = REAL_LATE(name)();                                                          \
-        foretell_opened(stream != NULL ? stream->_fileno : -1, O_RDWR, start_ns);                  \
+        foretell_opened(stream != NULL ? stream->_fileno : -1, O_RDWR, AT_FDCWD, NULL, start_ns);  \
         return stream;                                                                             \
     }
 TMPFILE(tmpfile)

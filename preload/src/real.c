@@ -101,6 +101,91 @@ static ssize_t early_preadv2(int fd, const struct iovec *parts, int count, off64
     return syscall(SYS_preadv2, fd, parts, count, offset, 0L, flags);
 }
 
+static int early_fstatat STATAT_ARGS
+{
+    return (int)syscall(SYS_newfstatat, folder, path, to, flags);
+}
+
+static int early_stat STAT_ARGS
+{
+    return early_fstatat(AT_FDCWD, path, to, 0);
+}
+
+static int early_lstat STAT_ARGS
+{
+    return early_fstatat(AT_FDCWD, path, to, AT_SYMLINK_NOFOLLOW);
+}
+
+/* Versions of the structure: on 64-bit machines all are the kernel's. */
+static int early_fxstatat XSTATAT_ARGS
+{
+    (void)version;
+    return early_fstatat(folder, path, to, flags);
+}
+
+static int early_xstat XSTAT_ARGS
+{
+    return early_fxstatat(version, AT_FDCWD, path, to, 0);
+}
+
+static int early_lxstat XSTAT_ARGS
+{
+    return early_fxstatat(version, AT_FDCWD, path, to, AT_SYMLINK_NOFOLLOW);
+}
+
+static int early_statx STATX_ARGS
+{
+    return (int)syscall(SYS_statx, folder, path, flags, mask, to);
+}
+
+static int early_access(const char *path, int mode)
+{
+    return (int)syscall(SYS_faccessat, AT_FDCWD, path, mode);
+}
+
+static int early_faccessat(int folder, const char *path, int mode, int flags)
+{
+    return (int)(flags == 0 ? syscall(SYS_faccessat, folder, path, mode)
+                            : syscall(SYS_faccessat2, folder, path, mode, flags));
+}
+
+static ssize_t early_readlinkat READLINKAT_ARGS
+{
+    return syscall(SYS_readlinkat, folder, path, to, bytes);
+}
+
+static ssize_t early_readlinkat_chk(int folder, const char *path, char *to, size_t bytes, size_t room)
+{
+    if (bytes > room)
+        __builtin_trap();
+    return early_readlinkat(folder, path, to, bytes);
+}
+
+static ssize_t early_readlink(const char *path, char *to, size_t bytes)
+{
+    return early_readlinkat(AT_FDCWD, path, to, bytes);
+}
+
+static ssize_t early_readlink_chk(const char *path, char *to, size_t bytes, size_t room)
+{
+    return early_readlinkat_chk(AT_FDCWD, path, to, bytes, room);
+}
+
+static int early_chdir(const char *path)
+{
+    return (int)syscall(SYS_chdir, path);
+}
+
+static int early_fchdir(int fd)
+{
+    return (int)syscall(SYS_fchdir, fd);
+}
+
+static ssize_t early_getdents64(int fd, void *to, size_t bytes)
+{
+    return syscall(SYS_getdents64, fd, to, bytes);
+}
+
 static ssize_t early_sendfile(int out, int in, off64_t *at, size_t bytes)
 {
     return syscall(SYS_sendfile, out, in, at, bytes);

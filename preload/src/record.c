@@ -7,37 +7,48 @@
 #include "state.h"
 
 #include <fcntl.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-void foretell_emit(struct foretell_ring_header *header, const struct foretell_record *record)
+uint64_t foretell_reserve(struct foretell_ring_header *header, uint64_t slots)
 {
     /* A vfork child runs in its parent's memory, but the ring belongs to the parent. */
     if (activity() != ANNOUNCED || !foretell_is_own_process())
-        return;
+        return NO_TICKET;
     uint64_t head = __atomic_load_n(&header->head, __ATOMIC_RELAXED);
     do {
-        /* Acquire: the consumer has finished with the slot that it released by this tail. */
+        /* Acquire: the consumer has finished with the slots that it released by this tail. */
         uint64_t tail = __atomic_load_n(&header->tail, __ATOMIC_ACQUIRE);
-        if (head - tail >= FORETELL_RING_CAPACITY_RECORDS) {
+        if (head - tail + slots > FORETELL_RING_CAPACITY_RECORDS) {
             count(&header->dropped_records, 1);
-            return;
+            return NO_TICKET;
         }
-    } while (!__atomic_compare_exchange_n(&header->head, &head, head + 1, true, __ATOMIC_ACQ_REL,
+    } while (!__atomic_compare_exchange_n(&header->head, &head, head + slots, true, __ATOMIC_ACQ_REL,
                                           __ATOMIC_RELAXED));
-    struct foretell_record *slots =
-        (struct foretell_record *)(void *)((char *)header + FORETELL_RING_HEADER_BYTES);
-    struct foretell_record *slot = &slots[head % FORETELL_RING_CAPACITY_RECORDS];
+    return head;
+}
+
+void foretell_store(struct foretell_ring_header *header, uint64_t ticket, const void *record)
+{
+    const char *from = record;
+    char *slots = (char *)header + FORETELL_RING_HEADER_BYTES;
+    uint64_t *slot = (uint64_t *)(void *)(slots + ticket % FORETELL_RING_CAPACITY_RECORDS *
+                                                      FORETELL_RECORD_BYTES);
     /* Relaxed atomics, not plain stores: after a skipped hole two writers may meet in a slot. */
-    __atomic_store_n(&slot->kind, record->kind, __ATOMIC_RELAXED);
-    __atomic_store_n(&slot->flags, record->flags, __ATOMIC_RELAXED);
-    __atomic_store_n(&slot->device, record->device, __ATOMIC_RELAXED);
-    __atomic_store_n(&slot->inode, record->inode, __ATOMIC_RELAXED);
-    __atomic_store_n(&slot->offset_bytes, record->offset_bytes, __ATOMIC_RELAXED);
-    __atomic_store_n(&slot->length_bytes, record->length_bytes, __ATOMIC_RELAXED);
-    __atomic_store_n(&slot->end_ns, record->end_ns, __ATOMIC_RELAXED);
-    __atomic_store_n(&slot->duration_ns, record->duration_ns, __ATOMIC_RELAXED);
-    __atomic_store_n(&slot->sequence, head + 1, __ATOMIC_RELEASE);
+    for (unsigned i = 1; i < FORETELL_RECORD_BYTES / sizeof(uint64_t); i++) {
+        uint64_t word;
+        memcpy(&word, from + i * sizeof word, sizeof word);
+        __atomic_store_n(&slot[i], word, __ATOMIC_RELAXED);
+    }
+    __atomic_store_n(&slot[0], ticket + 1, __ATOMIC_RELEASE); /* the sequence */
+}
+
+void foretell_emit(struct foretell_ring_header *header, const void *record)
+{
+    uint64_t ticket = foretell_reserve(header, 1);
+    if (ticket != NO_TICKET)
+        foretell_store(header, ticket, record);
 }
 
 uint64_t foretell_kernel_position(int fd)
@@ -100,33 +111,61 @@ static __attribute__((noinline)) void record_open(struct foretell_ring_header *h
     foretell_emit(header, &record);
 }
 
-/* Takes in an open while records are wanted, or by a child that has to announce itself. */
-static __attribute__((noinline)) void opened_recorded(int fd, int flags, uint64_t end_ns,
-                                                      uint64_t duration_ns)
+/* An open that has returned. */
+struct opening {
+    int fd;
+    int flags;
+    int folder;
+    const char *path;
+    uint64_t end_ns;
+    uint64_t duration_ns;
+};
+
+/* Takes in an open for the OPEN record. */
+static void opened_as_file(struct foretell_ring_header *header, const struct opening *open)
+{
+    bool wanted = wants_records(header);
+    bool stalled = count_open(header, open->duration_ns);
+    struct descriptor *entry =
+        open->fd >= 0 ? claim(open->fd, open->flags, wanted ? OWNED : FRESH) : NULL;
+    if (!wanted || (open->fd < 0 && !stalled))
+        return;
+    bool named = entry != NULL && foretell_identify(open->fd, entry);
+    if (entry != NULL && !named && !stalled)
+        return; /* not a regular file */
+    record_open(header, named ? entry : NULL, open->fd, open->end_ns, open->duration_ns);
+}
+
+static __attribute__((noinline)) void touched_by_open(const struct opening *open)
+{
+    uint32_t what = foretell_touch_of_open(open->flags);
+    struct foretell_touch touch = {
+        .flags = what, .end_ns = open->end_ns, .duration_ns = open->duration_ns};
+    if (what != 0)
+        foretell_touch(&touch, open->folder, open->path, open->fd);
+}
+
+/* Takes in an open while records of any kind are wanted, or by a child that has to announce itself. */
+static __attribute__((noinline)) void opened_recorded(const struct opening *open)
 {
     if (!foretell_is_own_process()) {
-        foretell_forget(fd);
+        foretell_forget(open->fd);
         return;
     }
     foretell_register_if_pending();
     struct foretell_ring_header *header = ring();
-    bool wanted = wants_records(header);
-    bool stalled = count_open(header, duration_ns);
-    struct descriptor *entry = fd >= 0 ? claim(fd, flags, wanted ? OWNED : FRESH) : NULL;
-    if (!wanted || (fd < 0 && !stalled))
-        return;
-    bool named = entry != NULL && foretell_identify(fd, entry);
-    if (entry != NULL && !named && !stalled)
-        return; /* not a regular file */
-    record_open(header, named ? entry : NULL, fd, end_ns, duration_ns);
+    opened_as_file(header, open);
+    if (wants_names(header))
+        touched_by_open(open);
 }
 
-void foretell_opened(int fd, int flags, uint64_t start_ns)
+void foretell_opened(int fd, int flags, int folder, const char *path, uint64_t start_ns)
 {
     uint64_t end_ns = now_ns();
     struct foretell_ring_header *header = ring();
-    if (UNLIKELY(wants_records(header) || activity() == UNANNOUNCED)) {
-        opened_recorded(fd, flags, end_ns, end_ns - start_ns);
+    if (UNLIKELY(wants_records(header) || wants_names(header) || activity() == UNANNOUNCED)) {
+        struct opening open = {fd, flags, folder, path, end_ns, end_ns - start_ns};
+        opened_recorded(&open);
         return;
     }
     (void)count_open(header, end_ns - start_ns);

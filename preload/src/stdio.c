@@ -486,6 +486,12 @@ static int mode_flags(const char *mode)
     return mode[0] == 'r' && memchr(mode, '+', length) == NULL ? O_RDONLY : O_RDWR;
 }
 
+/* The path of an fopen or freopen that may read what is there; else NULL. `again`: its result, or NULL. */
+static const char *named_by(const char *path, const char *mode, const FILE *again)
+{
+    return looked_up(again != NULL ? 0 : -1) && mode[0] == 'r' ? path : NULL;
+}
+
 #define FOPEN(name)                                                                                \
     HOOK(FILE *, name, (const char *path, const char *mode))                                       \
     {                                                                                              \
@@ -494,7 +500,8 @@ static int mode_flags(const char *mode)
         uint64_t start_ns = now_ns();                                                              \
         FILE *stream = REAL_LATE(name)(path, mode);                                                \
         foretell_opened(stream != NULL ? stream->_fileno : -1,                                     \
-                        stream != NULL ? mode_flags(mode) : O_RDWR, start_ns);                     \
+                        stream != NULL ? mode_flags(mode) : O_RDWR, AT_FDCWD,                      \
+                        named_by(path, mode, stream), start_ns);                                   \
         return stream;                                                                             \
     }
 FOPEN(fopen)
@@ -511,7 +518,8 @@ FOPEN(_IO_fopen)
         FILE *again = REAL_LATE(name)(path, mode, stream);                                         \
         /* Without a path only the mode changes: the position is not 0. */                        \
         foretell_opened(again != NULL ? again->_fileno : -1,                                       \
-                        again != NULL && path != NULL ? mode_flags(mode) : O_RDWR, start_ns);      \
+                        again != NULL && path != NULL ? mode_flags(mode) : O_RDWR, AT_FDCWD,       \
+                        named_by(path, mode, again), start_ns);                                    \
         return again;                                                                              \
     }
 FREOPEN(freopen)

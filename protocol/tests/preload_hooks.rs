@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use foretell_protocol::Listener;
+use foretell_protocol::layout::{INTEREST_NAMES, INTEREST_READS};
 
 /// How much more stack than libc a hook may take, in bytes. A signal handler on an alternate stack of
 /// the usual size, SIGSTKSZ, has some thousand.
@@ -54,7 +55,8 @@ impl EveryHook {
         };
         let listener = Listener::bind().expect("listener");
         let mut command = self.command(what, situations);
-        support::watch(&mut command, listener.address(), interest);
+        let wanted = if interest { INTEREST_READS | INTEREST_NAMES } else { 0 };
+        support::watch_for(&mut command, listener.address(), wanted);
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             let accepted = scope.spawn(|| {

@@ -21,9 +21,12 @@
  *   rawfilter  the same by an instruction of the program's own
  *   clock      after reading the processor's clock has been forbidden
  */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fts.h>
+#include <ftw.h>
 #include <limits.h>
 #include <linux/filter.h>
 #include <linux/openat2.h>
@@ -40,6 +43,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -56,6 +60,8 @@ extern char **environ;
 static const char *path;
 static int file, copy, folder, out, ends[2];
 static FILE *stream, *memory, *wide;
+static DIR *listed;
+static FTS *walked;
 static char bytes[4096];
 static bool over; /* the class has no such way */
 
@@ -89,6 +95,8 @@ static void open_all(void)
     setvbuf(stdin, room[2], _IOFBF, sizeof room[2]);
     (void)getc(stream);
     (void)fgetwc(wide);
+    listed = opendir("/proc/self/task");
+    walked = fts_open((char *[]){"/proc/self/fdinfo", NULL}, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
     /* A child may find that another has taken what was in it. */
     if (pipe2(ends, O_NONBLOCK) != 0 || write(ends[1], "piped", 5) != 5)
         abort();
@@ -99,6 +107,7 @@ static void open_all(void)
 #define AS(type, ...) ((type(*)(__VA_ARGS__))f)
 
 #include "every_hook_descriptors.h"
+#include "every_hook_names.h"
 #include "every_hook_streams.h"
 #include "every_hook_processes.h"
 
@@ -125,6 +134,32 @@ static const struct {
     {of_open_by_handle_at, "open_by_handle_at"},
     {of_mkstemp, "mkstemp mkstemp64 mkostemp mkostemp64 mkstemps mkstemps64 mkostemps mkostemps64"},
     {of_tmpfile, "tmpfile tmpfile64"},
+    {of_stat, "stat stat64 lstat lstat64"},
+    {of_statat, "fstatat fstatat64"},
+    {of_xstat, "__xstat __xstat64 __lxstat __lxstat64"},
+    {of_xstatat, "__fxstatat __fxstatat64"},
+    {of_statx, "statx"},
+    {of_access, "access euidaccess eaccess"},
+    {of_faccessat, "faccessat"},
+    {of_readlink, "readlink"},
+    {of_readlink_chk, "__readlink_chk"},
+    {of_readlinkat, "readlinkat"},
+    {of_readlinkat_chk, "__readlinkat_chk"},
+    {of_realpath, "realpath __realpath_chk canonicalize_file_name"},
+    {of_chdir, "chdir"},
+    {of_fchdir, "fchdir"},
+    {of_opendir, "opendir"},
+    {of_fdopendir, "fdopendir"},
+    {of_closedir, "closedir"},
+    {of_readdir, "readdir readdir64"},
+    {of_readdir_r, "readdir_r readdir64_r"},
+    {of_getdents64, "getdents64"},
+    {of_scandir, "scandir scandir64"},
+    {of_scandirat, "scandirat scandirat64"},
+    {of_ftw, "ftw ftw64 nftw nftw64"},
+    {of_fts_open, "fts_open fts64_open"},
+    {of_fts_read, "fts_read fts64_read"},
+    {of_fts_children, "fts_children fts64_children"},
     {of_fopen, "fopen fopen64 _IO_fopen"},
     {of_freopen, "freopen freopen64"},
     {of_fclose, "fclose _IO_fclose"},

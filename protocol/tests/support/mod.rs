@@ -11,7 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use foretell_protocol::{Connection, Counters, Hint, Listener, Message, Record, RingReader};
+use foretell_protocol::{
+    Advice, Connection, Counters, Event, Hint, Listener, Message, Record, RingReader, Touch,
+};
+
+use foretell_protocol::layout::INTEREST_READS;
 
 /// The folder of this crate.
 pub(crate) fn crate_folder() -> &'static Path {
@@ -94,6 +98,10 @@ pub(crate) struct Session {
     pub(crate) comm: String,
     /// All its records.
     pub(crate) records: Vec<Record>,
+    /// The paths that it named.
+    pub(crate) touches: Vec<Touch>,
+    /// Its own advice.
+    pub(crate) advice: Vec<Advice>,
     /// Its last counters.
     pub(crate) counters: Counters,
 }
@@ -111,14 +119,23 @@ pub(crate) struct Observed {
     pub(crate) cancelled: Vec<u64>,
 }
 
-/// Sets the environment of a program to be watched.
+/// Sets the environment of a program to be watched, with or without interest in its reads.
 pub(crate) fn watch<'a>(
     command: &'a mut Command,
     address: &str,
     interest: bool,
 ) -> &'a mut Command {
+    watch_for(command, address, if interest { INTEREST_READS } else { 0 })
+}
+
+/// Sets the environment of a program to be watched, with interest by the bits `INTEREST_…`.
+pub(crate) fn watch_for<'a>(
+    command: &'a mut Command,
+    address: &str,
+    interest: u32,
+) -> &'a mut Command {
     // Without the inodes of library and dynamic linker, the library looks at each file itself.
-    let told = format!("{}.0.0.0.0.0.{address}", u8::from(interest));
+    let told = format!("{interest:x}.0.0.0.0.0.{address}");
     command
         .env("LD_PRELOAD", preload_library())
         .env("FORETELL_SOCKET", address)
@@ -127,8 +144,13 @@ pub(crate) fn watch<'a>(
 
 /// Runs a command under a manager that collects.
 pub(crate) fn observe(command: &mut Command, interest: bool) -> Observed {
+    observe_for(command, if interest { INTEREST_READS } else { 0 })
+}
+
+/// Runs a command under a manager that collects, with interest by the bits `INTEREST_…`.
+pub(crate) fn observe_for(command: &mut Command, interest: u32) -> Observed {
     let listener = Listener::bind().expect("listener");
-    watch(command, listener.address(), interest);
+    watch_for(command, listener.address(), interest);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let collector = scope.spawn(|| collect(&listener, &done));
@@ -163,6 +185,8 @@ fn collect(listener: &Listener, done: &AtomicBool) -> Collected {
                             pid: connection.peer_pid(),
                             comm: hello.comm,
                             records: Vec::new(),
+                            touches: Vec::new(),
+                            advice: Vec::new(),
                             counters: Counters::default(),
                         };
                         rings.push((session, reader));
@@ -171,11 +195,14 @@ fn collect(listener: &Listener, done: &AtomicBool) -> Collected {
             }
         });
         for (session, reader) in &mut rings {
-            if last_round {
-                reader.drain_to_end(|record| session.records.push(record));
-            } else {
-                reader.drain(|record| session.records.push(record));
-            }
+            reader.drain_while(last_round, |event| {
+                match event {
+                    Event::Call(record) => session.records.push(record),
+                    Event::Touch(touch) => session.touches.push(touch),
+                    Event::Advice(advice) => session.advice.push(advice),
+                }
+                true
+            });
             session.counters = reader.counters();
         }
         if last_round {
