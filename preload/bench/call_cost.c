@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -70,29 +71,51 @@ static void libc_read_one(void)
         _exit(2);
 }
 
+static struct stat found;
+
+static void stat_one(void)
+{
+    if (stat(path, &found) != 0)
+        _exit(2);
+}
+
+static int (*libc_stat)(const char *, struct stat *);
+
+static void libc_stat_one(void)
+{
+    if (libc_stat(path, &found) != 0)
+        _exit(2);
+}
+
+/* libc's own function, past the hook. */
+static void *of_libc(const char *name)
+{
+    void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    void *function = libc != NULL ? dlsym(libc, name) : NULL;
+    if (function == NULL)
+        _exit(3);
+    return function;
+}
+
 static int by_size(const void *one, const void *other)
 {
     double a = *(const double *)one, b = *(const double *)other;
     return (a > b) - (a < b);
 }
 
-/* The cost that the hook adds to a read: the median difference of neighbouring batches, one through the
- * hook and one past it, so that a change of the machine's speed affects both. */
-static double extra_ns(void)
+/* The cost that a hook adds: the median difference of neighbouring batches, one through the hook and one past
+ * it, so that a change of the machine's speed affects both. */
+static double extra_ns(void (*hooked)(void), void (*unhooked)(void))
 {
     enum { BATCHES = 401, BATCH = 2000 };
     static double extra[BATCHES];
-    void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
-    *(void **)&libc_read = libc != NULL ? dlsym(libc, "read") : NULL;
-    if (libc_read == NULL)
-        _exit(3);
     for (int batch = 0; batch < BATCHES; batch++) {
         double start = now_ns();
         for (int i = 0; i < BATCH; i++)
-            read_one();
+            hooked();
         double middle = now_ns();
         for (int i = 0; i < BATCH; i++)
-            libc_read_one();
+            unhooked();
         extra[batch] = ((middle - start) - (now_ns() - middle)) / BATCH;
     }
     qsort(extra, BATCHES, sizeof extra[0], by_size);
@@ -102,20 +125,26 @@ static double extra_ns(void)
 int main(int argc, char **argv)
 {
     path = argc > 1 ? argv[1] : argv[0];
+    *(void **)&libc_read = of_libc("read");
+    *(void **)&libc_stat = of_libc("stat");
     descriptor = open("/dev/null", O_RDWR);
     double untracked = cost_ns(read_one);
-    double untracked_extra = extra_ns();
+    double untracked_extra = extra_ns(read_one, libc_read_one);
     close(descriptor);
     descriptor = open(path, O_RDONLY);
     double at_end = cost_ns(read_one);
-    double tracked_extra = extra_ns();
+    double tracked_extra = extra_ns(read_one, libc_read_one);
     double tracked = cost_ns(pread_one);
     stream = fopen(path, "r");
     double getc_ns = cost_ns(getc_one);
     double opened = cost_ns(open_close);
+    double asked = cost_ns(stat_one);
+    double asked_extra = extra_ns(stat_one, libc_stat_one);
     printf("{\"untracked_read_ns\": %.1f, \"untracked_read_extra_ns\": %.1f, "
            "\"tracked_read_ns\": %.1f, \"tracked_read_extra_ns\": %.1f, "
-           "\"tracked_pread_ns\": %.1f, \"getc_ns\": %.2f, \"open_close_ns\": %.1f}\n",
-           untracked, untracked_extra, at_end, tracked_extra, tracked, getc_ns, opened);
+           "\"tracked_pread_ns\": %.1f, \"getc_ns\": %.2f, \"open_close_ns\": %.1f, "
+           "\"stat_ns\": %.1f, \"stat_extra_ns\": %.1f}\n",
+           untracked, untracked_extra, at_end, tracked_extra, tracked, getc_ns, opened, asked,
+           asked_extra);
     return 0;
 }

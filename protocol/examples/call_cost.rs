@@ -1,5 +1,5 @@
 //! Prints what the interposing library costs per call, as JSON lines: plain, passive (no manager),
-//! counting, and recording. Arguments: the folder that `make -C preload bench OUT=…` filled, and a
+//! counting, recording reads, and recording names too. Arguments: the folder that `make -C preload bench OUT=…` filled, and a
 //! file to read.
 //!
 //! The listener's ring is drained all the time, as a manager does.
@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use foretell_protocol::layout::{INTEREST_NAMES, INTEREST_READS};
 use foretell_protocol::{Listener, Message, RingReader};
 
 fn main() -> std::io::Result<()> {
@@ -19,15 +20,20 @@ fn main() -> std::io::Result<()> {
     };
     let library = folder.join("libforetell_preload.so");
     let program = folder.join("call_cost");
-    for mode in ["plain", "passive", "counting", "recording"] {
+    for mode in ["plain", "passive", "counting", "recording", "naming"] {
         let mut command = Command::new(&program);
         command.arg(&file);
         let listener = Listener::bind()?;
         if mode != "plain" {
             command.env("LD_PRELOAD", &library);
         }
-        if mode == "counting" || mode == "recording" {
-            let interest = u8::from(mode == "recording");
+        let interest = match mode {
+            "counting" => Some(0),
+            "recording" => Some(INTEREST_READS),
+            "naming" => Some(INTEREST_READS | INTEREST_NAMES),
+            _ => None,
+        };
+        if let Some(interest) = interest {
             let told = format!("{interest}.0.0.0.0.0.{}", listener.address());
             command.env("FORETELL_PRELOAD", told);
         }
