@@ -52,6 +52,9 @@ struct open_how;
 #define NFTW_ARGS (const char *path, __nftw_func_t each, int descriptors, int flags)
 #define FTS_OPEN_ARGS                                                                              \
     (char *const *paths, int options, int (*compare)(const FTSENT **, const FTSENT **))
+#define FADVISE_ARGS (int fd, off64_t offset, off64_t bytes, int advice)
+#define MADVISE_ARGS (void *at, size_t bytes, int advice)
+#define MMAP_ARGS (void *at, size_t bytes, int protection, int flags, int fd, off64_t offset)
 #define SYSCALL_ARGS (long number, long a, long b, long c, long d, long e, long f)
 #define SPAWN_ARGS                                                                                 \
     (pid_t * pid, const char *path, const posix_spawn_file_actions_t *actions,                     \
@@ -197,6 +200,15 @@ struct open_how;
     X(FTSENT *, fts_children, (FTS * walk, int options), NULL)                                     \
     X(FTSENT *, fts64_children, (FTS * walk, int options), NULL)
 
+#define REAL_ADVICE(X)                                                                             \
+    X(int, posix_fadvise, FADVISE_ARGS, early_fadvise)                                             \
+    X(int, posix_fadvise64, FADVISE_ARGS, early_fadvise)                                           \
+    X(ssize_t, readahead, (int fd, off64_t offset, size_t bytes), early_readahead)                 \
+    X(int, madvise, MADVISE_ARGS, early_madvise)                                                   \
+    X(int, posix_madvise, MADVISE_ARGS, early_posix_madvise)                                       \
+    X(void *, mmap, MMAP_ARGS, early_mmap)                                                         \
+    X(void *, mmap64, MMAP_ARGS, early_mmap)
+
 #define REAL_COPY(X)                                                                               \
     X(ssize_t, sendfile, (int out, int in, off64_t *at, size_t bytes), early_sendfile)             \
     X(ssize_t, sendfile64, (int out, int in, off64_t *at, size_t bytes), early_sendfile)           \
@@ -315,8 +327,8 @@ struct open_how;
     X(void, quick_exit_old, (int status), NULL, "quick_exit", QUICK_EXIT_OLD_VERSION)
 
 #define REAL_ALL(X)                                                                                \
-    REAL_OPEN(X) REAL_READ(X) REAL_TOUCH(X) REAL_COPY(X) REAL_STDIO(X) REAL_DESCRIPTOR(X)          \
-    REAL_PROCESS(X)
+    REAL_OPEN(X) REAL_READ(X) REAL_TOUCH(X) REAL_ADVICE(X) REAL_COPY(X) REAL_STDIO(X)              \
+    REAL_DESCRIPTOR(X) REAL_PROCESS(X)
 
 #define REAL_SLOT(result, name, parameters, ...) result(*name) parameters;
 struct foretell_real {

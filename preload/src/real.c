@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -184,6 +185,44 @@ static int early_fchdir(int fd)
 static ssize_t early_getdents64(int fd, void *to, size_t bytes)
 {
     return syscall(SYS_getdents64, fd, to, bytes);
+}
+
+/* The result of a call that returns an error number and leaves errno alone. */
+static int error_number(long result, int saved)
+{
+    int error = result < 0 ? errno : 0;
+    errno = saved;
+    return error;
+}
+
+static int early_fadvise FADVISE_ARGS
+{
+    int saved = errno;
+    return error_number(syscall(SYS_fadvise64, fd, offset, bytes, advice), saved);
+}
+
+static ssize_t early_readahead(int fd, off64_t offset, size_t bytes)
+{
+    return syscall(SYS_readahead, fd, offset, bytes);
+}
+
+static int early_madvise MADVISE_ARGS
+{
+    return (int)syscall(SYS_madvise, at, bytes, advice);
+}
+
+static int early_posix_madvise MADVISE_ARGS
+{
+    int saved = errno;
+    if (advice == POSIX_MADV_DONTNEED) /* to the kernel it means to drop what is there; libc does nothing */
+        return 0;
+    return error_number(syscall(SYS_madvise, at, bytes, advice), saved);
+}
+
+static void *early_mmap MMAP_ARGS
+{
+    /* The kernel's result is an address, or -1 with errno set. */
+    return (void *)syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);
 }
 
 static ssize_t early_sendfile(int out, int in, off64_t *at, size_t bytes)

@@ -329,3 +329,69 @@ CLASS(of_fcntl)
     }
     return none();
 }
+
+CLASS(of_fadvise)
+{
+    int (*call)(int, off64_t, off64_t, int) = f;
+    switch (way) {
+    case 0: return call(file, 0, 0, POSIX_FADV_WILLNEED);
+    case 1: return call(file, -1, 10, POSIX_FADV_SEQUENTIAL);
+    case 2: return call(file, 0, -1, POSIX_FADV_RANDOM);
+    case 3: return call(file, 0, 10, 99);
+    case 4: return call(ends[0], 0, 10, POSIX_FADV_WILLNEED);
+    case 5: return call(-1, 0, 10, POSIX_FADV_WILLNEED);
+    case 6: return call(folder, 0, 10, POSIX_FADV_NOREUSE);
+    case 7: return call(NO_FD, 0, 10, POSIX_FADV_NORMAL);
+    case 8: return call(copy, 5, INT64_MAX, POSIX_FADV_WILLNEED);
+    }
+    return none();
+}
+
+CLASS(of_readahead)
+{
+    ssize_t (*call)(int, off64_t, size_t) = f;
+    switch (way) {
+    case 0: return call(file, 0, 4096);
+    case 1: return call(file, -1, 10);
+    case 2: return call(file, 0, SIZE_MAX);
+    case 3: return call(ends[0], 0, 10);
+    case 4: return call(-1, 0, 10);
+    case 5: return call(folder, 0, 10);
+    case 6: return call(file, 0, 0);
+    }
+    return none();
+}
+
+static char advised[8192] __attribute__((aligned(4096)));
+
+CLASS(of_madvise)
+{
+    int (*call)(void *, size_t, int) = f;
+    switch (way) {
+    case 0: return call(advised, sizeof advised, MADV_WILLNEED);
+    case 1: return call(advised, sizeof advised, MADV_SEQUENTIAL);
+    case 2: return call(BAD, 4096, MADV_RANDOM);
+    case 3: return call(NULL, 4096, MADV_WILLNEED);
+    case 4: return call(advised, 4096, 22 /* MADV_POPULATE_READ */);
+    case 5: return call(advised, SIZE_MAX, MADV_WILLNEED);
+    case 6: return call(advised, 4096, 12345);
+    case 7: return call(advised, 4096, MADV_NORMAL);
+    }
+    return none();
+}
+
+CLASS(of_mmap)
+{
+    void *(*call)(void *, size_t, int, int, int, off64_t) = f;
+    switch (way) {
+    case 0: return call(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_POPULATE, file, 0) != MAP_FAILED;
+    case 1: return call(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_POPULATE, -1, 0) != MAP_FAILED;
+    case 2: return call(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_POPULATE, ends[0], 0) != MAP_FAILED;
+    case 3: return call(NULL, 0, PROT_READ, MAP_PRIVATE | MAP_POPULATE, file, 0) != MAP_FAILED;
+    case 4: return call(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_POPULATE, file, 1) != MAP_FAILED;
+    case 5: return call(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED;
+    case 6: return call(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, 99, 0) != MAP_FAILED;
+    case 7: return call(NULL, 4096, PROT_READ, ~0, file, 0) != MAP_FAILED;
+    }
+    return none();
+}
