@@ -29,6 +29,7 @@
 #include <wchar.h>
 
 struct open_how;
+struct aiocb;
 
 #define OPEN_ARGS (const char *path, int flags, ...)
 #define OPENAT_ARGS (int folder, const char *path, int flags, ...)
@@ -80,6 +81,7 @@ struct open_how;
 #define NFTW_OLD_VERSION "GLIBC_2.2.5"
 #define REALPATH_VERSION "GLIBC_2.3"
 #define REALPATH_OLD_VERSION "GLIBC_2.2.5"
+#define AIO_OLD_VERSION "GLIBC_2.2.5"
 #else
 #define LLSEEK_VERSION "GLIBC_2.17"
 #define QUICK_EXIT_OLD_VERSION "GLIBC_2.17"
@@ -91,8 +93,10 @@ struct open_how;
 #define NFTW_OLD_VERSION NULL
 #define REALPATH_VERSION NULL
 #define REALPATH_OLD_VERSION NULL
+#define AIO_OLD_VERSION "GLIBC_2.17"
 #endif
 #define QUICK_EXIT_VERSION "GLIBC_2.24"
+#define AIO_VERSION "GLIBC_2.34"
 #if __GLIBC_PREREQ(2, 38)
 #define SCANF_2023_VERSION "@@GLIBC_2.38"
 #else
@@ -323,6 +327,10 @@ struct open_how;
     X(int, nftw64_old, NFTW_ARGS, NULL, "nftw64", NFTW_OLD_VERSION)                                \
     X(char *, realpath, (const char *path, char *to), NULL, "realpath", REALPATH_VERSION)          \
     X(char *, realpath_old, (const char *path, char *to), NULL, "realpath", REALPATH_OLD_VERSION)  \
+    X(ssize_t, aio_return, (struct aiocb * control), NULL, "aio_return", AIO_VERSION)              \
+    X(ssize_t, aio_return_old, (struct aiocb * control), NULL, "aio_return", AIO_OLD_VERSION)      \
+    X(ssize_t, aio_return64, (struct aiocb * control), NULL, "aio_return64", AIO_VERSION)          \
+    X(ssize_t, aio_return64_old, (struct aiocb * control), NULL, "aio_return64", AIO_OLD_VERSION)  \
     X(void, quick_exit, (int status), NULL, "quick_exit", QUICK_EXIT_VERSION)                      \
     X(void, quick_exit_old, (int status), NULL, "quick_exit", QUICK_EXIT_OLD_VERSION)
 

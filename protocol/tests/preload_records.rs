@@ -122,6 +122,17 @@ fn positioned_and_vectored_reads() {
 }
 
 #[test]
+fn asynchronous_reads() {
+    let setting = Setting::new();
+    let observed = setting.observe("asynchronous");
+    assert_eq!(setting.ranges_of_only(&observed), [(1000, 10), (3000, 20), (0, 5)]);
+    for interest in [false, true] {
+        let counters = setting.observe_with("asynchronous", interest).sessions[0].counters;
+        assert_eq!((counters.read_calls, counters.read_bytes), (3, 35));
+    }
+}
+
+#[test]
 fn copies_within_the_kernel() {
     let setting = Setting::new();
     let observed = setting.observe("copy");

@@ -2,6 +2,7 @@
  * Reads FILE in the way named by the first argument and prints what it read, so that runs with and
  * without the interposing library can be compared. The ranges are asserted by tests/preload_records.rs.
  */
+#include <aio.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -60,6 +61,32 @@ static void do_positioned(void)
     show(buffer, preadv2(fd, parts, 2, 3000, 0));
     show(buffer, readv(fd, parts, 2));
     show(buffer, preadv2(fd, parts, 2, -1, 0));
+    take(fd, 5);
+}
+
+static void finish(struct aiocb *control)
+{
+    const struct aiocb *list[] = {control};
+    must(aio_suspend(list, 1, NULL) == 0 && aio_error(control) == 0, "aio_suspend");
+    show((char *)control->aio_buf, aio_return(control));
+}
+
+static void do_asynchronous(void)
+{
+    int fd = open(path, O_RDONLY);
+    struct aiocb first = {.aio_fildes = fd, .aio_buf = buffer, .aio_nbytes = 10, .aio_offset = 1000};
+    struct aiocb second = {.aio_fildes = fd, .aio_buf = buffer + 10, .aio_nbytes = 20, .aio_offset = 3000};
+    second.aio_lio_opcode = LIO_READ;
+    must(aio_read(&first) == 0, "aio_read");
+    finish(&first);
+    must(lio_listio(LIO_WAIT, (struct aiocb *[]){&second}, 1, NULL) == 0, "lio_listio");
+    finish(&second);
+    char pattern[] = "/tmp/foretell-test-XXXXXX";
+    int out = mkstemp(pattern);
+    must(out >= 0 && unlink(pattern) == 0, "mkstemp");
+    struct aiocb written = {.aio_fildes = out, .aio_buf = buffer, .aio_nbytes = 10};
+    must(aio_write(&written) == 0, "aio_write");
+    finish(&written);
     take(fd, 5);
 }
 
@@ -497,7 +524,7 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } ways[] = {
-        {"read", do_read}, {"positioned", do_positioned}, {"copy", do_copy},
+        {"read", do_read}, {"positioned", do_positioned}, {"asynchronous", do_asynchronous}, {"copy", do_copy},
         {"fread", do_fread}, {"lines", do_lines}, {"getline", do_getline}, {"getc", do_getc},
         {"unlocked", do_unlocked}, {"scan", do_scan}, {"wide", do_wide}, {"seek", do_seek},
         {"no-descriptor", do_no_descriptor}, {"duplicate", do_duplicate}, {"fork", do_fork},

@@ -21,6 +21,7 @@
  *   rawfilter  the same by an instruction of the program's own
  *   clock      after reading the processor's clock has been forbidden
  */
+#include <aio.h>
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -162,6 +163,7 @@ static const struct {
     {of_fts_children, "fts_children fts64_children"},
     {of_fadvise, "posix_fadvise posix_fadvise64"},
     {of_readahead, "readahead"},
+    {of_aio_return, "aio_return aio_return64"},
     {of_madvise, "madvise posix_madvise"},
     {of_mmap, "mmap mmap64"},
     {of_fopen, "fopen fopen64 _IO_fopen"},

@@ -395,3 +395,18 @@ CLASS(of_mmap)
     }
     return none();
 }
+
+CLASS(of_aio_return)
+{
+    ssize_t (*call)(struct aiocb *) = f;
+    /* As if a read had returned nothing: an actual one has a thread. */
+    static struct aiocb control;
+    control.aio_fildes = file;
+    switch (way) {
+    case 0: return call(&control);
+    case 1: control.aio_fildes = -1; return call(&control);
+    case 2: control.aio_fildes = ends[0]; return call(&control);
+    case 3: return call(BAD);
+    }
+    return none();
+}

@@ -310,11 +310,11 @@ CLASS(of_scandirat)
     return none();
 }
 
-static int third(const char *name, const struct stat *found, int kind, struct FTW *place)
+/* Ends the walk at the first file. */
+static int file_found(const char *name, const struct stat *found, int kind, struct FTW *place)
 {
-    static int calls;
-    (void)name, (void)found, (void)kind, (void)place;
-    return ++calls == 3 ? 42 : 0;
+    (void)name, (void)found, (void)place;
+    return kind == FTW_F ? 42 : 0;
 }
 
 /* ftw's callback has fewer parameters, and ftw has no flags. */
@@ -322,11 +322,11 @@ CLASS(of_ftw)
 {
     int (*call)(const char *, void *, int, int) = f;
     switch (way) {
-    case 0: return call("/proc/self", third, 4, FTW_PHYS);
-    case 1: return call(NOWHERE, third, 4, 0);
-    case 2: return call(BAD, third, 4, 0);
-    case 3: return call("", third, 4, 0);
-    case 4: return call(path, third, 0, 0);
+    case 0: return call("/proc/self/fdinfo", file_found, 4, FTW_PHYS);
+    case 1: return call(NOWHERE, file_found, 4, 0);
+    case 2: return call(BAD, file_found, 4, 0);
+    case 3: return call("", file_found, 4, 0);
+    case 4: return call(path, file_found, 0, 0);
     }
     return none();
 }
