@@ -2,14 +2,15 @@
 
 mod support;
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use foretell_protocol::layout::{
     INTEREST_NAMES, INTEREST_READS, TOUCH_FAILED, TOUCH_FOLDER, TOUCH_LINK, TOUCH_MOVED,
     TOUCH_OPEN, TOUCH_STAT,
 };
-use foretell_protocol::{Base, Touch, TouchFlags};
+use foretell_protocol::{Base, Event, Listener, Message, RingReader, Touch, TouchFlags};
 use support::{Observed, Session};
 
 /// `tests/c/names.c`, and a function that makes its folder.
@@ -299,6 +300,75 @@ fn programs_built_with_an_older_c_library() {
     let failed = TOUCH_STAT | TOUCH_FAILED;
     let expected = here(&[(TOUCH_STAT, "file"), (TOUCH_STAT, "link"), (failed, "missing")]);
     assert_eq!(Setting::new().touches("old"), expected);
+}
+
+/// Runs a way of `names.c` that waits, with the interest from its beginning. Returns its ring at that moment, its
+/// process, and the setting, which has to live as long.
+fn waiting(way: &str, interest: u32) -> (RingReader, Child, Setting) {
+    let setting = Setting::new();
+    let listener = Listener::bind().expect("listener");
+    let mut command = setting.command(way, setting.fixed.path());
+    support::watch_for(&mut command, listener.address(), interest);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("program");
+    let mut line = String::new();
+    let said = child.stdout.as_mut().expect("a pipe");
+    BufReader::new(said).read_line(&mut line).expect("a line");
+    assert_eq!(line, "opened 1 errno 0\n");
+    let mut connection = listener.accept().expect("accept").expect("announced");
+    let Ok(Some(Message::Hello(hello))) = connection.receive() else { panic!("no hello") };
+    (RingReader::map(hello.ring).expect("ring"), child, setting)
+}
+
+/// Lets the program use its folder, and returns the touches since then.
+fn touches_after(reader: &mut RingReader, mut child: Child) -> Vec<(u32, Base, String)> {
+    child.stdin.take().expect("a pipe").write_all(b"\n").expect("an answer");
+    assert!(child.wait().expect("program").success());
+    touches_in(reader)
+}
+
+fn touches_in(reader: &mut RingReader) -> Vec<(u32, Base, String)> {
+    let mut touches = Vec::new();
+    reader.drain_while(true, |event| {
+        if let Event::Touch(touch) = event {
+            touches.push(seen(&touch));
+        }
+        true
+    });
+    touches
+}
+
+#[test]
+fn a_folder_opened_before_there_was_interest_is_named_by_its_descriptor() {
+    let (mut reader, child, _setting) = waiting("wait", 0);
+    reader.set_interest(INTEREST_NAMES);
+    let touches = touches_after(&mut reader, child);
+    assert!(
+        matches!(&touches[..], [(TOUCH_STAT, Base::Descriptor(_), path)] if path == "inner"),
+        "{touches:?}"
+    );
+}
+
+#[test]
+fn a_folder_whose_record_was_dropped_is_named_by_its_descriptor() {
+    let (mut reader, child, _setting) = waiting("flood", INTEREST_NAMES);
+    assert_eq!(reader.counters().name_calls, 3001);
+    let dropped = reader.counters().dropped_records;
+    assert!(dropped > 3000 - 2048, "{dropped}");
+    assert!(touches_in(&mut reader).iter().all(|(bits, ..)| *bits != TOUCH_FOLDER));
+    let touches = touches_after(&mut reader, child);
+    assert!(
+        matches!(&touches[..], [(TOUCH_STAT, Base::Descriptor(_), path)] if path == "inner"),
+        "{touches:?}"
+    );
+}
+
+#[test]
+fn interest_that_ends_ends_the_records() {
+    let (mut reader, child, _setting) = waiting("wait", INTEREST_NAMES);
+    assert_eq!(touches_in(&mut reader).len(), 2);
+    reader.set_interest(0);
+    assert_eq!(touches_after(&mut reader, child), []);
+    assert_eq!(reader.counters().name_calls, 1, "the change of the working folder");
 }
 
 #[test]

@@ -212,6 +212,22 @@ static void do_old(void)
     say("version", of_path(77, "file", &found));
 }
 
+/* Opens a folder, and uses it after the manager has answered. */
+static void do_wait(void)
+{
+    int folder = open("folder", O_RDONLY | O_DIRECTORY);
+    say("opened", folder >= 0);
+    (void)!read(STDIN_FILENO, text, 1);
+    say("used", fstatat(folder, "inner", &found, 0));
+}
+
+static void do_flood(void)
+{
+    for (int i = 0; i < 3000; i++)
+        (void)!stat("file", &found);
+    do_wait();
+}
+
 static void do_errno(void)
 {
     errno = 4242;
@@ -234,7 +250,7 @@ int main(int argc, char **argv)
     } ways[] = {
         {"stat", do_stat}, {"link", do_link}, {"open", do_open}, {"bases", do_bases}, {"list", do_list},
         {"walk", do_walk}, {"move", do_move}, {"fork", do_fork}, {"vfork", do_vfork}, {"long", do_long},
-        {"bad", do_bad}, {"old", do_old}, {"errno", do_errno},
+        {"bad", do_bad}, {"old", do_old}, {"errno", do_errno}, {"wait", do_wait}, {"flood", do_flood},
     };
     if (argc != 3 || chdir(argv[2]) != 0)
         return 2;
