@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use foretell_protocol::layout::{INTEREST_NAMES, INTEREST_READS};
+
 /// Sums a folder's bytes and ends.
 const PYTHON: &str = "
 import os, shutil, subprocess, sys
@@ -52,8 +54,8 @@ fn same(folder: &Path, line: &[&str], sessions: usize) {
         command
     };
     let plain = command().output().unwrap_or_else(|error| panic!("{line:?}: {error}"));
-    for interest in [false, true] {
-        let observed = support::observe(&mut command(), interest);
+    for interest in [0, INTEREST_READS, INTEREST_READS | INTEREST_NAMES] {
+        let observed = support::observe_for(&mut command(), interest);
         assert_eq!(
             String::from_utf8_lossy(&observed.output.stderr),
             String::from_utf8_lossy(&plain.stderr),
@@ -91,6 +93,49 @@ fn real_programs_do_what_they_do_without() {
         if !line.is_empty() {
             same(folder.path(), line, sessions);
         }
+    }
+}
+
+#[test]
+fn programs_that_walk_folders_do_what_they_do_without() {
+    let folder = folder();
+    let deep = folder.path().join("one/two/three");
+    std::fs::create_dir_all(&deep).expect("folders");
+    for index in 0..100 {
+        std::fs::write(deep.join(format!("{index}")), "x").expect("file");
+    }
+    std::os::unix::fs::symlink("one/two", folder.path().join("link")).expect("link");
+    std::os::unix::fs::symlink("nothing", folder.path().join("broken")).expect("link");
+    for line in [
+        &["find", ".", "-printf", "%p %y %s %l\\n"][..],
+        &["find", "-L", ".", "-type", "f", "-size", "-2"],
+        &["du", "-a", "."],
+        &["du", "-s", "one", "missing", "link/"],
+        &["ls", "-lRU", "--time-style=+", "."],
+        &["ls", "-l", "--time-style=+", "missing", "link", "broken"],
+        &[
+            "bash",
+            "-c",
+            "shopt -s globstar; echo **/*1 | sort; cd link; cd -P ..; pwd; test -e ../broken",
+        ],
+        &["readlink", "-f", "link/three/7"],
+        &["realpath", "broken", "link/../a"],
+        &["grep", "-rlc", "x", "one"],
+        &["tar", "cf", "-", "--mtime=@0", "--sort=name", "one"],
+        &["cp", "-ru", "one", "copy"],
+        &["diff", "-r", "one", "copy"],
+        &["sh", "-c", "cp -r one copy2 && rm -rv copy2 | sort"],
+        &[
+            "python3",
+            "-c",
+            "import os; print(sorted(os.walk('.'))); print([f[2] for f in os.fwalk('one')])",
+        ],
+    ] {
+        if Command::new(line[0]).arg("--version").output().is_err() {
+            support::skipped(&format!("no {} on this machine", line[0]));
+            continue;
+        }
+        same(folder.path(), line, 1);
     }
 }
 
