@@ -115,7 +115,8 @@ struct foretell_record {
  * A call that named a path. It takes one slot, and further ones of kind PATH for the bytes of the path beyond the first
  * FORETELL_TOUCH_PATH_BYTES, reserved together with it. A folder that the process opens gets a number, never 0, by which later
  * records name it as their base; a duplicate of the descriptor has the same one. Numbers are a process's own: a forked
- * child begins with new ones.
+ * child begins with new ones. Calls that take a descriptor in place of a path (fchdir, fdopendir) have the path "."
+ * relative to it.
  */
 struct foretell_touch {
     uint64_t sequence;
@@ -196,7 +197,7 @@ struct foretell_ring_header {
     uint64_t open_stall_ns;
     uint64_t open_stalls;
     uint8_t reserved5[40];
-    /* line 6: calls that ask about names: the stat family, access, readlink, and reads of folders */
+    /* line 6: calls that ask about names: the stat family, access, readlink, chdir; opendir, and reads of folders */
     uint64_t name_calls;    /* only those made while there was interest in names are counted and timed */
     uint64_t name_stall_ns;
     uint64_t name_stalls;
