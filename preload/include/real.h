@@ -76,7 +76,7 @@ struct aiocb;
 #define HAS_OLD_SPAWN 1
 #define SPAWN_VERSION "GLIBC_2.15"
 #define SPAWN_OLD_VERSION "GLIBC_2.2.5"
-#define HAS_OLD_NFTW 1
+#define HAS_OLD_NAMES 1
 #define NFTW_VERSION "GLIBC_2.3.3"
 #define NFTW_OLD_VERSION "GLIBC_2.2.5"
 #define REALPATH_VERSION "GLIBC_2.3"
@@ -88,7 +88,7 @@ struct aiocb;
 #define HAS_OLD_SPAWN 0
 #define SPAWN_VERSION NULL
 #define SPAWN_OLD_VERSION NULL
-#define HAS_OLD_NFTW 0
+#define HAS_OLD_NAMES 0
 #define NFTW_VERSION NULL
 #define NFTW_OLD_VERSION NULL
 #define REALPATH_VERSION NULL

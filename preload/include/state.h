@@ -16,7 +16,7 @@
  *
  * A read that is not recorded makes only the program's own system call: the program may have forbidden
  * itself all others (strict seccomp). So a kind is looked up when a descriptor is opened for reading and
- * writing, at the program's start (standard input), and before the first recorded read. Stalls of a FRESH
+ * writing, at the program's start (standard input), before the first recorded read, and when the program gives advice. Stalls of a FRESH
  * descriptor are owed: when it is closed or the process ends, they are counted if it is a regular file.
  *
  * Invariants: resetting an entry to UNKNOWN or FRESH is always right, in any process. So a vfork child
@@ -121,6 +121,8 @@ bool foretell_is_filtered(uint32_t known_filters);
 struct descriptor *foretell_entry_make(int fd);
 /* Looks up what a descriptor is. Returns the new tag: IGNORED if it is not a regular file. */
 uint64_t foretell_adopt(int fd, struct descriptor *entry);
+/* The same for a caller that has found out that this is its own process. */
+uint64_t foretell_adopt_own(int fd, struct descriptor *entry);
 /* Looks up what a descriptor is that this process has just opened. False if it is no regular file. */
 bool foretell_identify(int fd, struct descriptor *entry);
 /* Before a recorded read of a descriptor that is UNKNOWN or FRESH: its entry if it is a regular
@@ -157,8 +159,10 @@ void foretell_read_done(int fd, struct descriptor *entry, uint64_t start_ns, ssi
 /* Writes a record of any kind. It is dropped unless this process has announced itself. header: the ring that
  * said that records are wanted. */
 void foretell_emit(struct foretell_ring_header *header, const void *record);
-/* Takes so many slots in a row. Returns the ticket of the first one; NO_TICKET if the ring is full, or this
- * process may not write to it. */
+/* The same for a caller that has found out that this is its own process (foretell_is_own_process). */
+void foretell_emit_own(struct foretell_ring_header *header, const void *record);
+/* Takes so many slots in a row, for such a caller. Returns the ticket of the first one; NO_TICKET if the ring is
+ * full, or this process has not announced itself. */
 uint64_t foretell_reserve(struct foretell_ring_header *header, uint64_t slots);
 #define NO_TICKET UINT64_MAX
 /* Fills the slot of a ticket. */
@@ -179,7 +183,8 @@ void foretell_named(uint64_t start_ns, uint32_t what, int folder, const char *pa
 uint32_t foretell_touch_of_open(int flags);
 /* The number of the folder that a descriptor stands for, if it has one; else 0. */
 uint32_t foretell_folder_number(int fd);
-/* Records a path; the call's duration counts elsewhere. touch: what is known of it, to be completed here. */
+/* Records a path, if this is the process's own memory and not a vfork child's, which the caller has found out. The
+ * call's duration counts elsewhere. touch: what is known of the call, to be completed here. */
 void foretell_touch(struct foretell_touch *touch, int folder, const char *path, int result);
 /* fd has been duplicated as copy: which then stands for the same numbered folder. */
 void foretell_copied_folder(const struct descriptor *from, int copy);

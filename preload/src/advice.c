@@ -21,21 +21,33 @@
 #define MADV_POPULATE_READ 22
 #endif
 
+/* Whether advice is to be recorded. A forked child announces itself. */
+static bool listens(void)
+{
+    if (activity() == OFF || !foretell_is_own_process())
+        return false;
+    foretell_register_if_pending();
+    return activity() == ANNOUNCED;
+}
+
 static void emit_advice(struct foretell_advice *advice)
 {
     advice->kind = FORETELL_RECORD_ADVICE;
-    foretell_emit(ring(), advice);
+    foretell_emit_own(ring(), advice);
 }
 
 /* length_bytes: 0 stands for the rest of the file. */
 static __attribute__((noinline)) void advised_file(uint32_t kind, int fd, off64_t offset_bytes,
                                                    uint64_t length_bytes)
 {
-    if (activity() == OFF || offset_bytes < 0)
+    struct descriptor *entry = offset_bytes >= 0 && listens() ? foretell_entry_make(fd) : NULL;
+    if (entry == NULL)
         return;
-    struct descriptor *entry = foretell_watch(fd); /* announces a forked child */
-    if (entry == NULL || (tag_of(entry) & TAG_IDENTITY) == 0)
-        return;
+    uint64_t tag = tag_of(entry);
+    if ((tag & TAG_STATE) == UNKNOWN || (tag & TAG_STATE) == FRESH)
+        tag = foretell_adopt_own(fd, entry);
+    if ((tag & TAG_IDENTITY) == 0)
+        return; /* not a regular file */
     struct foretell_advice advice = {
         .advice = kind,
         .device = __atomic_load_n(&entry->device, __ATOMIC_RELAXED),
@@ -49,9 +61,8 @@ static __attribute__((noinline)) void advised_file(uint32_t kind, int fd, off64_
 
 static __attribute__((noinline)) void advised_memory(uint32_t kind, const void *at, size_t bytes)
 {
-    if (activity() == OFF || bytes == 0)
+    if (bytes == 0 || !listens())
         return;
-    foretell_register_if_pending();
     struct foretell_advice advice = {
         .advice = kind,
         .offset_bytes = (uint64_t)(uintptr_t)at,

@@ -150,6 +150,11 @@ uint64_t foretell_adopt(int fd, struct descriptor *entry)
 {
     if (!foretell_is_own_process())
         return current_tag(IGNORED); /* for this call only: nothing is stored */
+    return foretell_adopt_own(fd, entry);
+}
+
+uint64_t foretell_adopt_own(int fd, struct descriptor *entry)
+{
     uint64_t device = 0;
     uint64_t inode = 0;
     enum kind kind = kind_of(fd, &device, &inode);

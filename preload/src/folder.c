@@ -109,7 +109,8 @@ SCANDIRAT(scandirat64)
 static __attribute__((noinline)) void touch_untimed(uint32_t what, const char *path, uint64_t at_ns)
 {
     struct foretell_touch touch = {.flags = what, .end_ns = at_ns};
-    foretell_touch(&touch, AT_FDCWD, path, WITHOUT_DESCRIPTOR);
+    if (foretell_is_own_process())
+        foretell_touch(&touch, AT_FDCWD, path, WITHOUT_DESCRIPTOR);
 }
 
 /* A walk by ftw or nftw is about to begin. libc reads the path before anything else, so it is read here too. */
@@ -130,7 +131,7 @@ HOOK(int, ftw, FTW_ARGS) WALK_BODY(REAL_LATE(ftw)(path, each, descriptors))
 HOOK(int, ftw64, FTW_ARGS) WALK_BODY(REAL_LATE(ftw64)(path, each, descriptors))
 
 #define NFTW_BODY(name) WALK_BODY(REAL_LATE(name)(path, each, descriptors, flags))
-#if HAS_OLD_NFTW
+#if HAS_OLD_NAMES
 HOOK_VERSION(int, nftw, "nftw@@" NFTW_VERSION, NFTW_ARGS) NFTW_BODY(nftw)
 HOOK_VERSION(int, nftw_old, "nftw@" NFTW_OLD_VERSION, NFTW_ARGS) NFTW_BODY(nftw_old)
 HOOK_VERSION(int, nftw64, "nftw64@@" NFTW_VERSION, NFTW_ARGS) NFTW_BODY(nftw64)

@@ -136,7 +136,7 @@ HOOK(ssize_t, __readlinkat_chk,
         return result;                                                                             \
     } while (0)
 
-#if HAS_OLD_NFTW
+#if HAS_OLD_NAMES
 HOOK_VERSION(char *, realpath, "realpath@@" REALPATH_VERSION, (const char *path, char *to))
 {
     REALPATH_BODY(REAL_LATE(realpath)(path, to));

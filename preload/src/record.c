@@ -13,8 +13,7 @@
 
 uint64_t foretell_reserve(struct foretell_ring_header *header, uint64_t slots)
 {
-    /* A vfork child runs in its parent's memory, but the ring belongs to the parent. */
-    if (activity() != ANNOUNCED || !foretell_is_own_process())
+    if (activity() != ANNOUNCED)
         return NO_TICKET;
     uint64_t head = __atomic_load_n(&header->head, __ATOMIC_RELAXED);
     do {
@@ -44,11 +43,18 @@ void foretell_store(struct foretell_ring_header *header, uint64_t ticket, const 
     __atomic_store_n(&slot[0], ticket + 1, __ATOMIC_RELEASE); /* the sequence */
 }
 
-void foretell_emit(struct foretell_ring_header *header, const void *record)
+void foretell_emit_own(struct foretell_ring_header *header, const void *record)
 {
     uint64_t ticket = foretell_reserve(header, 1);
     if (ticket != NO_TICKET)
         foretell_store(header, ticket, record);
+}
+
+void foretell_emit(struct foretell_ring_header *header, const void *record)
+{
+    /* A vfork child runs in its parent's memory, but the ring belongs to the parent. */
+    if (activity() == ANNOUNCED && foretell_is_own_process())
+        foretell_emit_own(header, record);
 }
 
 uint64_t foretell_kernel_position(int fd)
@@ -108,7 +114,7 @@ static __attribute__((noinline)) void record_open(struct foretell_ring_header *h
         record.device = __atomic_load_n(&entry->device, __ATOMIC_RELAXED);
         record.inode = __atomic_load_n(&entry->inode, __ATOMIC_RELAXED);
     }
-    foretell_emit(header, &record);
+    foretell_emit_own(header, &record);
 }
 
 /* An open that has returned. */

@@ -11,7 +11,8 @@
  * duplicates have it too, and closing forgets it.
  *
  * Invariants: nothing here locks, allocates or changes errno. A number is stored only by the process whose ring
- * has the record, so a vfork child stores none. Numbers below `first_number` are a parent's.
+ * has the record, so a vfork child stores none: every caller of foretell_touch asks first. Numbers below
+ * `first_number` are a parent's.
  *
  * Cost, while there is interest in names: two readings of the clock, one system call (getpid), one slot of the
  * ring and one more per 48 bytes of path beyond the first 20. Without interest none of this runs.
@@ -150,6 +151,8 @@ void foretell_named(uint64_t start_ns, uint32_t what, int folder, const char *pa
         count(&header->name_stall_ns, end_ns - start_ns);
         count(&header->name_stalls, 1);
     }
+    if (path == NULL || !looked_up(result) || !foretell_is_own_process())
+        return;
     struct foretell_touch touch = {.flags = what, .end_ns = end_ns, .duration_ns = end_ns - start_ns};
     foretell_touch(&touch, folder, path, result);
 }

@@ -59,7 +59,8 @@ impl Setting {
     fn about_file(&self, advice: &Advice) -> (AdviceKind, u64, u64) {
         let metadata = std::fs::metadata(self.file.path()).expect("file");
         let Advised::File { device, inode, descriptor } = advice.of else { panic!("{advice:?}") };
-        assert_eq!((device, inode, descriptor), (metadata.dev(), metadata.ino(), 3));
+        assert_eq!((device, inode), (metadata.dev(), metadata.ino()));
+        assert!((3..100).contains(&descriptor), "{descriptor}");
         (advice.kind, advice.offset_bytes, advice.length_bytes)
     }
 }
