@@ -239,6 +239,11 @@ static inline bool wants_names(const struct foretell_ring_header *header)
     return (__atomic_load_n(&header->interest, __ATOMIC_RELAXED) & FORETELL_INTEREST_NAMES) != 0;
 }
 
+static inline bool wants_any(const struct foretell_ring_header *header)
+{
+    return __atomic_load_n(&header->interest, __ATOMIC_RELAXED) != 0;
+}
+
 static inline uint64_t current_tag(enum descriptor_state state)
 {
     return (uint64_t)__atomic_load_n(&foretell_epoch, __ATOMIC_RELAXED) << 8 | (uint64_t)state;

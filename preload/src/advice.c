@@ -6,7 +6,8 @@
  * advice about a descriptor of anything but a regular file. Memory is named by its address: what lies there, the
  * manager finds out. process_madvise is about another process and is not hooked.
  *
- * The records are written whether or not there is interest: such calls are rare. Each takes a system call (getpid), and
+ * Advice that data is needed is recorded whether or not there is interest: such calls are rare. The other kinds are recorded only
+ * while there is some: programs like cat give them for each file. Each record takes a system call (getpid), and
  * another one (statx) where the descriptor's kind is not known. Allocators advise often, and by other values, for
  * which a hook costs a comparison. So does mmap without MAP_POPULATE.
  *
@@ -21,10 +22,10 @@
 #define MADV_POPULATE_READ 22
 #endif
 
-/* Whether advice is to be recorded. A forked child announces itself. */
-static bool listens(void)
+/* Whether advice of this kind is to be recorded. A forked child announces itself. */
+static bool listens(uint32_t kind)
 {
-    if (activity() == OFF || !foretell_is_own_process())
+    if (activity() == OFF || (kind != FORETELL_ADVICE_NEEDED && !wants_any(ring())) || !foretell_is_own_process())
         return false;
     foretell_register_if_pending();
     return activity() == ANNOUNCED;
@@ -40,7 +41,7 @@ static void emit_advice(struct foretell_advice *advice)
 static __attribute__((noinline)) void advised_file(uint32_t kind, int fd, off64_t offset_bytes,
                                                    uint64_t length_bytes)
 {
-    struct descriptor *entry = offset_bytes >= 0 && listens() ? foretell_entry_make(fd) : NULL;
+    struct descriptor *entry = offset_bytes >= 0 && listens(kind) ? foretell_entry_make(fd) : NULL;
     if (entry == NULL)
         return;
     uint64_t tag = tag_of(entry);
@@ -61,7 +62,7 @@ static __attribute__((noinline)) void advised_file(uint32_t kind, int fd, off64_
 
 static __attribute__((noinline)) void advised_memory(uint32_t kind, const void *at, size_t bytes)
 {
-    if (bytes == 0 || !listens())
+    if (bytes == 0 || !listens(kind))
         return;
     struct foretell_advice advice = {
         .advice = kind,

@@ -138,7 +138,7 @@ struct foretell_path_part {
     char path[FORETELL_PART_PATH_BYTES];
 };
 
-/* The program's own advice about what it will read. It is recorded whether or not there is interest. */
+/* The program's own advice about what it will read. NEEDED is recorded whether or not there is interest, the rest while there is some. */
 #define FORETELL_ADVICE_NEEDED 1u /* POSIX_FADV_WILLNEED, MADV_WILLNEED, MADV_POPULATE_READ, MAP_POPULATE, readahead */
 #define FORETELL_ADVICE_SEQUENTIAL 2u
 #define FORETELL_ADVICE_RANDOM 3u
