@@ -107,6 +107,7 @@ fn threads_of_the_manager_and_of_the_run_itself() {
     for (point, thread) in [
         ("foretell-device", "foretell-device"),
         ("foretell-source", "foretell-source"),
+        ("foretell-observer", "foretell-observer"),
         ("run-report", "main"),
     ] {
         let said = run(point).stderr;

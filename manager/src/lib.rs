@@ -20,6 +20,7 @@ mod fault;
 mod feed;
 mod lineage;
 mod mounts;
+mod observer;
 mod process_files;
 mod programs;
 mod reads;

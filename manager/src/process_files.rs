@@ -55,9 +55,15 @@ impl ProcessFiles {
         }
     }
 
+    /// Whether a path means the same to a process as to the manager.
+    pub(crate) fn shares_paths(&self, process: ProcessId) -> bool {
+        let is = |name, expected: &Path| link(process, name).is_some_and(|of| of == expected);
+        is("root", Path::new("/")) && is("ns/mnt", &self.mounts)
+    }
+
     /// The folder that a process takes relative paths from. It has none if it was removed.
     pub(crate) fn working_folder(&self, process: ProcessId) -> Option<Option<PathBuf>> {
-        path_is_alike(process, &self.mounts)?;
+        self.shares_paths(process).then_some(())?;
         let folder = link(process, "cwd")?;
         let is_there = folder.is_absolute() && !folder.as_os_str().as_bytes().ends_with(REMOVED);
         Some(Some(folder).filter(|_| is_there))
@@ -71,7 +77,7 @@ impl ProcessFiles {
     ) -> Option<PathBuf> {
         let path = std::fs::read_link(format!("/proc/{process}/fd/{descriptor}")).ok()?;
         let is_there = path.is_absolute() && !path.as_os_str().as_bytes().ends_with(REMOVED);
-        path_is_alike(process, &self.mounts).filter(|_| is_there).map(|()| path)
+        (is_there && self.shares_paths(process)).then_some(path)
     }
 
     /// The parent of a process.
@@ -86,12 +92,6 @@ impl ProcessFiles {
 
 fn link(process: ProcessId, name: &str) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/{process}/{name}")).ok()
-}
-
-/// Whether a path means the same to a process as to the manager, whose mounts are these.
-fn path_is_alike(process: ProcessId, mounts: &Path) -> Option<()> {
-    let is_alike = link(process, "root")?.as_os_str() == "/" && link(process, "ns/mnt")? == *mounts;
-    is_alike.then_some(())
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 //! A call that did not wait for a device and read at least one whole block is also a sample of `T_hit`, the cost of a block in
 //! memory. Shorter calls are no samples: an access is a whole block, and several of them would make up one.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
-use foretell_policy::{Block, Cost, DeviceId, Nanos, PREPARED_MAX, Policy, ReaderId};
+use foretell_policy::{Block, Cost, DeviceId, FileId, Nanos, PREPARED_MAX, Policy, ReaderId};
 use foretell_protocol::{Record, RecordKind, stall_threshold_ns};
 
 use crate::driver::file::file_id;
@@ -69,6 +69,20 @@ impl<'a> Reads<'a> {
         for index in first..=last.min(first + CALL_BLOCKS_MAX) {
             let waited = if index == first { Nanos(record.duration_ns) } else { Nanos::ZERO };
             self.next.push((Block { file, index }, stalled.then_some(waited)));
+            if self.next.len() == PREPARED_MAX {
+                self.tell();
+            }
+        }
+    }
+
+    /// Takes in the pages of `range` of a mapped file, which the program has touched. `waited`: it has waited for some of
+    /// them.
+    pub(crate) fn take_pages(&mut self, file: FileId, range: Range<u64>, waited: Option<Nanos>) {
+        let block_bytes = self.policy.config().block_bytes;
+        let (first, end) = (range.start / block_bytes, range.end.div_ceil(block_bytes));
+        for index in first..end {
+            let stalled = waited.filter(|_| index == first);
+            self.next.push((Block { file, index }, stalled));
             if self.next.len() == PREPARED_MAX {
                 self.tell();
             }

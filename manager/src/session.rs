@@ -14,6 +14,7 @@
 mod advice;
 mod arguments;
 mod messages;
+mod observed;
 mod warmth;
 
 use std::collections::{HashMap, VecDeque};
@@ -30,6 +31,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::advice::AdviceStreams;
 use self::arguments::Arguments;
+use self::observed::Observed;
 use foretell_protocol::Event;
 use foretell_protocol::layout::STALL_THRESHOLD_NS;
 
@@ -41,6 +43,7 @@ use crate::explain::Explanation;
 use crate::fault::{Fault, FaultState};
 use crate::feed::Feed;
 use crate::mounts::Mounts;
+use crate::observer::Observer;
 use crate::process_files::ProcessFiles;
 use crate::programs::Program;
 use crate::reads::Reads;
@@ -129,6 +132,8 @@ pub(crate) struct Session {
     /// See [`Options::observes`](crate::Options::observes).
     observes: bool,
     advice_streams: AdviceStreams,
+    /// What is seen of mapped files.
+    observed: Observed,
     /// Words of processes that were dropped before they were looked up.
     dropped_words: u64,
     /// Folders that wait to be listed, each with the stream of the process that named it.
@@ -193,6 +198,7 @@ impl Session {
             parts;
         let mut policy = Policy::new(config);
         let external = policy.open_stream(Nanos::ZERO, SCRIPTS, None);
+        let observer = Observer::new(Arc::clone(&done), threads.clone(), observes);
         Session {
             clock: Instant::now(),
             driver: PageCache::new(&config, Arc::clone(&done), threads.clone()),
@@ -218,6 +224,7 @@ impl Session {
             arguments: lineage.map(Arguments::new),
             observes,
             advice_streams: AdviceStreams::new(),
+            observed: Observed::new(observer),
             dropped_words: 0,
             walks: VecDeque::new(),
             sources: 0,
@@ -292,6 +299,7 @@ impl Session {
         self.take_disclosures();
         self.take_words();
         self.take_records();
+        self.take_observed();
         let ended = self.driver.ended(self.now());
         // Without `ended` itself, whose time depends on the fetches in flight and not on those that have ended.
         let began = self.now();
@@ -436,6 +444,7 @@ impl Session {
     fn process_ended(&mut self, process: ReaderId) {
         self.end_arguments(process);
         self.end_advice(process);
+        self.end_observed(process);
     }
 
     fn fetch_ended(&mut self, ended: Ended) {
@@ -529,7 +538,9 @@ impl Session {
         self.policy_has_more = false;
         self.paused_for = self.warmth.rest(Instant::now(), || {
             let counters = self.programs.iter().map(Program::counters);
-            counters.map(|of| of.read_stalls + of.open_stalls + of.name_stalls).sum()
+            let calls: u64 =
+                counters.map(|of| of.read_stalls + of.open_stalls + of.name_stalls).sum();
+            calls + self.observed.waits()
         });
         if self.paused_for.is_some() {
             return;
@@ -603,6 +614,7 @@ impl Session {
     fn set_interest(&mut self, wanted: bool) {
         if wanted != self.interest {
             self.interest = wanted;
+            self.observed.observer.set_busy(wanted);
             for program in &self.programs {
                 program.set_interest(wanted);
             }
@@ -614,7 +626,8 @@ impl Session {
         let arrivals = self.driver.poll_interval();
         let unannounced = (!self.done.is_empty()).then_some(POLL_UNANNOUNCED);
         let soon = self.driver.reinforce().into_iter().chain(arrivals).chain(unannounced).min();
-        let now = (self.is_behind || self.policy_has_more).then_some(Duration::ZERO);
+        let is_behind = self.is_behind || self.observed.is_behind();
+        let now = (is_behind || self.policy_has_more).then_some(Duration::ZERO);
         let timeout = now.or(soon).or_else(|| {
             let at_ceiling = self.policy.waiting_hints() > 0 && self.policy.pending_blocks() > 0;
             match (at_ceiling, self.policy.pending_blocks() > 0) {

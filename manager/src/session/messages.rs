@@ -113,6 +113,9 @@ impl Session {
                 }
                 self.fault.adopted(&program);
                 program.set_interest(self.interest);
+                if known {
+                    self.observed.observer.watch(program.reader().0);
+                }
                 let has_words = names_files && self.take_arguments(&program, parent);
                 self.programs.push(program);
                 if has_words {
