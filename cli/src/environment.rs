@@ -126,6 +126,11 @@ fn set(entries: &mut Vec<CString>, name: &str, value: &str) {
     }
 }
 
+/// Whether `program` gets the library when it is executed.
+pub(crate) fn goes_along(program: &Path, library: &Path) -> bool {
+    fit(program, library).is_some()
+}
+
 /// The library and the program's dynamic linker, if the library works in the program.
 fn fit(program: &Path, library: &Path) -> Option<(FileIdentity, FileIdentity)> {
     let file = identity(&std::fs::metadata(library).ok()?);

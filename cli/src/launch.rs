@@ -165,7 +165,7 @@ fn be_without_input() -> io::Result<()> {
 }
 
 /// The file that `execvp` would execute for this name.
-fn find(name: &OsStr) -> Option<PathBuf> {
+pub(crate) fn find(name: &OsStr) -> Option<PathBuf> {
     let is_program = |path: &Path| {
         path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
     };

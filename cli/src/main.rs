@@ -2,6 +2,7 @@
 
 mod array;
 mod background;
+mod check;
 mod demo;
 mod duration;
 mod environment;
@@ -49,6 +50,9 @@ enum Command {
     /// Run a program with its reads prefetched: foretell run -- grep -n needle FILES...
     #[command(after_help = RUN_HELP)]
     Run(run::RunArgs),
+    /// Tell what `foretell run` will see of a program's reads, and why: foretell check ./server
+    #[command(after_help = check::HELP)]
+    Check(check::CheckArgs),
     /// Mount an object store or a folder as a file system that takes hints and caches data in bounded memory
     #[command(after_help = mount::HELP)]
     Mount(mount::MountArgs),
@@ -157,6 +161,7 @@ fn command() -> ExitCode {
     foretell_fault::point("main");
     let result = match arguments.command {
         Command::Run(args) => run::run(args, theirs),
+        Command::Check(args) => check::check(&args),
         Command::Mount(args) => mount::mount(&args),
         Command::Unmount { mountpoint } => mount::unmount(&mountpoint),
         Command::Hint(args) => hint::hint(&args),
