@@ -29,6 +29,7 @@
 //! Not here: the order in which a disk serves its requests ([`crate::devices::queue`]), and file descriptors.
 
 mod events;
+mod following;
 mod lookups;
 #[cfg(test)]
 mod tests;

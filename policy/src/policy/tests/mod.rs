@@ -3,6 +3,7 @@
 mod bounded;
 mod disclosing;
 mod fetching;
+mod following;
 mod lookups;
 mod random;
 mod streams;

@@ -130,6 +130,11 @@ impl Placed {
         self.start + self.pass_blocks * self.passes
     }
 
+    /// Bytes of the file in a block.
+    pub(crate) fn bytes_in(&self, block: u64, block_bytes: u64) -> u64 {
+        self.size_bytes.saturating_sub(block.saturating_mul(block_bytes)).min(block_bytes)
+    }
+
     /// Bytes that its segments take.
     fn segments_bytes(&self) -> usize {
         match &self.shape {

@@ -3,7 +3,7 @@
 use super::index::FileChange;
 use super::{Current, Fit, Stream};
 use crate::blocks::{BlockTable, SlotId};
-use crate::hint::{Block, FileId, ReaderId};
+use crate::hint::{Block, FileId, Order, ReaderId};
 use crate::time::Nanos;
 
 /// The arbiter asks again at once if the pace (the time between reads) grew by more than this part, as a divisor.
@@ -45,8 +45,19 @@ impl Stream {
         self.last_reader = self.last_reader.filter(|&last| last != reader);
     }
 
-    pub(super) fn next_block(&self) -> Option<Block> {
+    /// The block of the very next access, if it is placed.
+    pub(crate) fn next_block(&self) -> Option<Block> {
         self.next?.block_at(self.cursor.front())
+    }
+
+    /// The very next access, and the bytes of the file in its block. `None` if it is not placed, or if its order is free.
+    pub(crate) fn expected(&self, block_bytes: u64) -> Option<(Block, u64)> {
+        let placed = self.places.placed_at(self.cursor.front())?;
+        if self.cursor.in_set() || placed.order == Order::Any {
+            return None;
+        }
+        let block = self.next_block()?;
+        Some((block, placed.bytes_in(block.index, block_bytes)))
     }
 
     /// Whether `block` is the very next access.
