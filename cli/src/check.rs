@@ -1,12 +1,12 @@
 //! `foretell check`: tells beforehand what `foretell run` will see of a program's reads, and why.
 //!
-//! Whether the interposing library goes along is decided by the code that `run` itself uses (`preload/src/executable.c`, by way of
-//! [`environment::goes_along`]), so both always agree. This module finds the reasons in the file, and what the library would miss
-//! in a program that it goes along with:
+//! Whether the interposing library goes along is decided by the code that `run` itself uses (`preload/src/executable.c`, by way
+//! of [`environment::goes_along`]), so both always agree. This module finds the reasons in the file, and what the library would
+//! miss in a program that it goes along with:
 //!
 //! A. Scripts are checked by their interpreter. `env` as an interpreter stands for the program that it executes.
-//! B. A program that the library does not fit is seen from outside, through `/proc`. A Go program is too, even if the library is
-//!    loaded: its runtime makes system calls by itself.
+//! B. A program that the library does not fit is seen from outside, through `/proc`. A Go program is too, even if the library
+//!    is loaded: its runtime makes system calls by itself.
 //! C. A program that imports functions which read files, and which the library does not wrap, is seen in part. The imports are
 //!    compared with what the library exports.
 //! D. Some imports may be harmless: `syscall` reads files in few of the programs that call it. They are notes.

@@ -17,7 +17,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use foretell_manager::{Manager, ManagerState, Options, Report};
+use foretell_manager::{Manager, ManagerState, Options, Report, Root};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
@@ -80,13 +80,14 @@ impl ManagerProcess {
     /// # Errors
     /// The system is out of processes or descriptors, or the manager cannot start.
     pub(crate) fn start(
-        options: Options,
+        mut options: Options,
         inherited: InheritedDescriptors,
         outputs: &[BorrowedFd<'_>],
     ) -> Result<Self, String> {
         let (told, control) = pipe_with(PipeFlags::CLOEXEC).map_err(cannot_start)?;
         let (report, reporter) = pipe_with(PipeFlags::CLOEXEC).map_err(cannot_start)?;
         let budget_bytes = options.budget_bytes;
+        options.root = Some(Root::ChildrenOf(std::process::id()));
         // SAFETY: there is one thread, so the child finds no lock taken and no structure half changed.
         let forked = unsafe { libc::fork() };
         if forked == 0 {
@@ -164,10 +165,11 @@ impl ManagerProcess {
 /// # Errors
 /// In words, if the system is out of processes or descriptors, or the manager cannot start.
 pub(crate) fn start_behind(
-    options: Options,
+    mut options: Options,
     inherited: InheritedDescriptors,
 ) -> Result<String, String> {
     let program = rustix::process::getpid();
+    options.root = Some(Root::Process(std::process::id()));
     let ends = pidfd_open(program, PidfdFlags::empty()).map_err(cannot_start)?;
     let (report, reporter) = pipe_with(PipeFlags::CLOEXEC).map_err(cannot_start)?;
     let has_children = signals::has_children();

@@ -231,7 +231,8 @@ fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
     let decisions_max = if args.explain.is_some() { DECISIONS_MAX } else { 0 };
     let (release, (sources, lineage)) = (args.release, args.hints.open(&args.command)?);
     let observes = args.observe == Observe::Calls && args.hints.may_prefetch();
-    Ok(Options { budget_bytes, release, decisions_max, sources, lineage, observes, fault })
+    let root = None; // The manager's starter knows it.
+    Ok(Options { budget_bytes, release, decisions_max, sources, lineage, observes, root, fault })
 }
 
 /// Closes standard input and output in this process, so that the processes at their other ends notice when the program closes

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use foretell_manager::{ManagerState, Report};
+use foretell_manager::{ManagerState, ProgramReport, Report};
 use serde::{Serialize, Serializer};
 
 use crate::failure::without_numbers;
@@ -71,7 +71,9 @@ impl<'a> Summary<'a> {
         mut report: Report,
     ) -> Self {
         report.first_refusal = report.first_refusal.map(|reason| without_numbers(&reason));
-        let seen_bytes = report.programs.read_bytes + report.programs.other_read_bytes;
+        let programs = &report.programs;
+        let seen_bytes =
+            programs.read_bytes + programs.other_read_bytes + programs.outside_read_bytes;
         let share = |all: u64| (seen_bytes as f64 / all as f64).min(1.0);
         let Ended { ending, core_dumped, read_bytes: kernel_read_bytes } = ended;
         Summary {
@@ -104,12 +106,15 @@ impl<'a> Summary<'a> {
             }
         }
         let mut line = format!("{}; {}; {}", self.hints(), self.stall(), self.coverage());
-        match self.report.programs.left_alone {
-            0 => {}
-            1 => line += "; 1 program not seen",
-            more => line += &format!("; {more} programs not seen"),
-        }
-        line
+        let ProgramReport { left_alone, outside, .. } = self.report.programs;
+        let count = |count, what| match count {
+            0 => String::new(),
+            1 => format!("; 1 program {what}"),
+            more => format!("; {more} programs {what}"),
+        };
+        line += &count(outside, "seen from outside");
+        // A process outside may execute several programs.
+        line + &count(left_alone.saturating_sub(outside), "not seen")
     }
 
     fn hints(&self) -> String {
@@ -122,7 +127,8 @@ impl<'a> Summary<'a> {
             Some(first) => format!(" ({} refused: {first})", hints.refused.max(1)),
         };
         // Reads of a program without the library are not seen, so its blocks may not be wasted.
-        let unread = match self.report.programs.left_alone {
+        let programs = &self.report.programs;
+        let unread = match programs.left_alone.saturating_sub(programs.outside) {
             0 => "wasted",
             _ => "not seen to be read",
         };

@@ -108,6 +108,7 @@ fn threads_of_the_manager_and_of_the_run_itself() {
         ("foretell-device", "foretell-device"),
         ("foretell-source", "foretell-source"),
         ("foretell-observer", "foretell-observer"),
+        ("foretell-outside", "foretell-outside"),
         ("run-report", "main"),
     ] {
         let said = run(point).stderr;

@@ -21,6 +21,7 @@ mod feed;
 mod lineage;
 mod mounts;
 mod observer;
+mod outside;
 mod process_files;
 mod programs;
 mod reads;
@@ -43,11 +44,13 @@ use foretell_protocol::Listener;
 pub use budget::{available_memory_bytes, machine_memory_bytes};
 pub use fault::Fault;
 pub use feed::SourceItem;
+pub use outside::Root;
 pub use reads::BLOCK_BYTES;
 pub use report::{BlockReport, HintReport, ManagerState, ProgramReport, Report};
 
 use connections::Connections;
 use driver::done::DoneQueue;
+use outside::Outside;
 use session::{Parts, Session};
 use threads::Threads;
 
@@ -56,6 +59,8 @@ use threads::Threads;
 const FILES_DIVISOR: u64 = 2;
 const CONNECTIONS_DIVISOR: u64 = 4;
 const WATCHED_DIVISOR: u64 = 8;
+/// As above, for looking at processes from outside.
+const OUTSIDE_DIVISOR: u64 = 16;
 
 /// Stack of the session's thread. 1 MiB: it makes no deep calls.
 const STACK_BYTES: usize = 1 << 20;
@@ -84,6 +89,8 @@ pub struct Options {
     pub lineage: Option<source::Setting>,
     /// Whether what programs do is followed too: their own advice.
     pub observes: bool,
+    /// Where the processes of the run are, so that those without the library are seen from outside.
+    pub root: Option<Root>,
     /// A deliberate fault, for tests.
     pub fault: Option<Fault>,
 }
@@ -132,7 +139,11 @@ impl Manager {
         let descriptors = descriptors::raise_limit();
         let share = |divisor| usize::try_from(descriptors / divisor).unwrap_or(usize::MAX).max(1);
         config.resolved_max = config.resolved_max.min(share(FILES_DIVISOR));
+        let start_outside =
+            |root| Outside::start(root, share(OUTSIDE_DIVISOR), Arc::clone(&bell), &threads);
+        let outside = options.root.and_then(start_outside);
         let parts = Parts {
+            outside,
             connections: Connections::new(listener, share(CONNECTIONS_DIVISOR)),
             watched_max: share(WATCHED_DIVISOR),
             threads,

@@ -60,6 +60,12 @@ pub struct ProgramReport {
     pub dropped_records: u64,
     /// Programs executed without the library, as far as known.
     pub left_alone: u64,
+    /// Processes without the library, of which reads were seen from outside.
+    #[serde(default)]
+    pub outside: u64,
+    /// Bytes of these reads.
+    #[serde(default)]
+    pub outside_read_bytes: u64,
 }
 
 /// How the manager ended.

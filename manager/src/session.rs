@@ -15,6 +15,7 @@ mod advice;
 mod arguments;
 mod messages;
 mod observed;
+mod sighted;
 mod warmth;
 
 use std::collections::{HashMap, VecDeque};
@@ -32,6 +33,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use self::advice::AdviceStreams;
 use self::arguments::Arguments;
 use self::observed::Observed;
+use self::sighted::Sighted;
 use foretell_protocol::Event;
 use foretell_protocol::layout::STALL_THRESHOLD_NS;
 
@@ -44,6 +46,7 @@ use crate::fault::{Fault, FaultState};
 use crate::feed::Feed;
 use crate::mounts::Mounts;
 use crate::observer::Observer;
+use crate::outside::Outside;
 use crate::process_files::ProcessFiles;
 use crate::programs::Program;
 use crate::reads::Reads;
@@ -134,6 +137,8 @@ pub(crate) struct Session {
     advice_streams: AdviceStreams,
     /// What is seen of mapped files.
     observed: Observed,
+    /// Processes without the library.
+    sighted: Sighted,
     /// Words of processes that were dropped before they were looked up.
     dropped_words: u64,
     /// Folders that wait to be listed, each with the stream of the process that named it.
@@ -169,6 +174,7 @@ pub(crate) struct Parts {
     pub(crate) lineage: Option<Setting>,
     /// See [`Options::observes`](crate::Options::observes).
     pub(crate) observes: bool,
+    pub(crate) outside: Option<Outside>,
     pub(crate) fault: Option<Fault>,
 }
 
@@ -194,8 +200,8 @@ struct Supply {
 
 impl Session {
     pub(crate) fn new(config: Config, parts: Parts) -> Self {
-        let Parts { connections, watched_max, threads, done, stop, lineage, observes, fault } =
-            parts;
+        let Parts { connections, watched_max, threads, done, stop, lineage, .. } = parts;
+        let Parts { observes, outside, fault, .. } = parts;
         let mut policy = Policy::new(config);
         let external = policy.open_stream(Nanos::ZERO, SCRIPTS, None);
         let observer = Observer::new(Arc::clone(&done), threads.clone(), observes);
@@ -225,6 +231,7 @@ impl Session {
             observes,
             advice_streams: AdviceStreams::new(),
             observed: Observed::new(observer),
+            sighted: Sighted::new(outside),
             dropped_words: 0,
             walks: VecDeque::new(),
             sources: 0,
@@ -300,6 +307,7 @@ impl Session {
         self.take_words();
         self.take_records();
         self.take_observed();
+        self.take_sightings();
         let ended = self.driver.ended(self.now());
         // Without `ended` itself, whose time depends on the fetches in flight and not on those that have ended.
         let began = self.now();
@@ -540,7 +548,7 @@ impl Session {
             let counters = self.programs.iter().map(Program::counters);
             let calls: u64 =
                 counters.map(|of| of.read_stalls + of.open_stalls + of.name_stalls).sum();
-            calls + self.observed.waits()
+            calls + self.observed.waits() + self.sighted.waits()
         });
         if self.paused_for.is_some() {
             return;
@@ -615,6 +623,7 @@ impl Session {
         if wanted != self.interest {
             self.interest = wanted;
             self.observed.observer.set_busy(wanted);
+            self.sighted.set_interest(wanted);
             for program in &self.programs {
                 program.set_interest(wanted);
             }
@@ -626,7 +635,7 @@ impl Session {
         let arrivals = self.driver.poll_interval();
         let unannounced = (!self.done.is_empty()).then_some(POLL_UNANNOUNCED);
         let soon = self.driver.reinforce().into_iter().chain(arrivals).chain(unannounced).min();
-        let is_behind = self.is_behind || self.observed.is_behind();
+        let is_behind = self.is_behind || self.observed.is_behind() || self.sighted.is_behind();
         let now = (is_behind || self.policy_has_more).then_some(Duration::ZERO);
         let timeout = now.or(soon).or_else(|| {
             let at_ceiling = self.policy.waiting_hints() > 0 && self.policy.pending_blocks() > 0;
@@ -681,6 +690,7 @@ impl Session {
             programs.add(&program.counters());
             program.tell_end();
         }
+        (programs.outside, programs.outside_read_bytes) = self.sighted.counts();
         let mut counts = self.policy.counts();
         counts.hints_void += unanswered_guesses;
         Report {
@@ -722,6 +732,7 @@ mod tests {
                 stop: Arc::default(),
                 lineage: None,
                 observes: false,
+                outside: None,
                 fault: None,
             },
         )

@@ -1,8 +1,8 @@
 //! What an ELF file says of itself, as far as it matters to the interposing library.
 //!
 //! The file may be damaged or hostile. Tables are bounded by [`TABLE_MAX_BYTES`], and every size is checked against the file. A
-//! table that cannot be read counts as empty, because the library's own decision (`preload/src/executable.c`) needs no more than
-//! the header and the segments.
+//! table that cannot be read counts as empty, because the library's own decision (`preload/src/executable.c`) needs no more
+//! than the header and the segments.
 
 use std::fs::File;
 use std::ops::Range;

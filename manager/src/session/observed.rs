@@ -88,7 +88,8 @@ impl Session {
         range: Range<u64>,
     ) {
         let hinter = HinterId(FIRST_MAPPING + of.0);
-        let is_there = self.programs.iter().any(|program| program.reader() == ReaderId(of.0));
+        let is_inside = || self.programs.iter().any(|program| program.reader() == ReaderId(of.0));
+        let is_there = self.sighted.has(of.0) || is_inside();
         let streams = &self.observed.streams;
         let is_ours = streams.values().any(|&(_, other)| other == file);
         if !is_there
