@@ -70,6 +70,9 @@ const ROUND_MAX: usize = 64;
 /// Processes that are watched at a time.
 const WATCHED_MAX: usize = 4096;
 
+/// Changes of the set of watched processes that wait for the thread.
+const CHANGES_MAX: usize = 1 << 16;
+
 /// Observations that wait for the session.
 const HELD_MAX: usize = 1024;
 
@@ -162,6 +165,9 @@ impl Observer {
 
     fn change(&self, process: ProcessId, is_added: bool) {
         let mut state = self.shared.lock();
+        if state.changes.len() >= CHANGES_MAX {
+            return; // The thread is held up. It finds out by itself which processes have ended.
+        }
         state.changes.push((process, is_added));
         let wakes = is_added && state.is_asleep;
         drop(state);
