@@ -74,14 +74,13 @@ pub(crate) fn inherited() -> Vec<CString> {
 }
 
 /// `entries` with those for the program added: the manager's `address` and, if the library fits the program, the library.
-/// `program` is its path (`None` if it was not found). `interest` says that hints exist from the start, so that its first reads
-/// matter.
+/// `program` is its path (`None` if it was not found). `interest` says what of it matters from its start: bits `INTEREST_…`.
 pub(crate) fn block(
     mut entries: Vec<CString>,
     program: Option<&Path>,
     library: &Path,
     address: &str,
-    interest: bool,
+    interest: u32,
 ) -> Vec<CString> {
     set(&mut entries, SOCKET_VARIABLE, address);
     let fit = program.and_then(|program| fit(program, library));
@@ -95,7 +94,7 @@ pub(crate) fn block(
     value.extend_from_slice(library.as_os_str().as_bytes());
     let private = format!(
         "{PRELOAD_VARIABLE}={:x}.{:x}.{:x}.{:x}.{:x}.{:x}.{address}",
-        u8::from(interest),
+        interest,
         seccomp_filters(),
         file.device,
         file.inode,
@@ -186,9 +185,8 @@ mod tests {
         let library = test.ancestors().nth(2).expect("two folders").join("libforetell_preload.so");
         let text =
             ["Z=1", "A=2", "no value", "A=3", "LD_PRELOAD=/x", "=", "LD_PRELOAD=/y", "LAST="];
-        let block = |program| {
-            block(entries(&text), Some(Path::new(program)), &library, "foretell/0/1", true)
-        };
+        let block =
+            |program| block(entries(&text), Some(Path::new(program)), &library, "foretell/0/1", 3);
         let (watched, alone) = (block("/bin/sh"), block("/etc"));
         assert!(is_left_alone(&alone) && !is_left_alone(&watched));
         let expected = entries(&[&text[..], &["FORETELL_SOCKET=foretell/0/1"]].concat());
@@ -197,7 +195,7 @@ mod tests {
         let preload = format!("LD_PRELOAD=/y:{}", library.display());
         assert_eq!(watched[expected.len()].to_str(), Ok(preload.as_str()));
         let private = watched[expected.len() + 1].to_str().expect("text");
-        assert!(private.starts_with("FORETELL_PRELOAD=1."), "{private}");
+        assert!(private.starts_with("FORETELL_PRELOAD=3."), "{private}");
         assert!(private.ends_with(".foretell/0/1"), "{private}");
         assert_eq!(watched.len(), expected.len() + 2);
     }
@@ -205,7 +203,7 @@ mod tests {
     #[test]
     fn an_address_that_is_there_is_replaced() {
         let given = entries(&["A=1", "FORETELL_SOCKET=outer", "B=2"]);
-        let block = block(given, None, Path::new("/f.so"), "inner", false);
+        let block = block(given, None, Path::new("/f.so"), "inner", 0);
         assert_eq!(block, entries(&["A=1", "FORETELL_SOCKET=inner", "B=2"]));
     }
 }

@@ -50,8 +50,8 @@ impl<'a> Launch<'a> {
         Launch { command, entries, inherited, without_input, is_left_alone: false }
     }
 
-    /// Gives the program the library and the manager's address; `interest` says that its first reads matter.
-    pub(crate) fn preload(&mut self, library: &Path, address: &str, interest: bool) {
+    /// Gives the program the library and the manager's address; `interest` says what of it matters from its start.
+    pub(crate) fn preload(&mut self, library: &Path, address: &str, interest: u32) {
         let program = find(&self.command[0]);
         let entries = std::mem::take(&mut self.entries);
         self.entries = environment::block(entries, program.as_deref(), library, address, interest);

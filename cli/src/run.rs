@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use foretell_manager::{Fault, ManagerState, Options, Report};
+use foretell_protocol::layout::{INTEREST_NAMES, INTEREST_READS};
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, waitid};
 
 use self::hints::HintArgs;
@@ -125,12 +126,14 @@ pub(crate) fn run(
         OutputFile::of_option("--explain", args.explain.as_deref()).map_err(own_failure)?;
     let options = manager_options(args)?;
     // With hints from the start, the program's first reads matter.
-    let has_hints = args.hints.is_any();
+    let interest = |wanted, bit| if wanted { bit } else { 0 };
+    let interest =
+        interest(args.hints.is_any(), INTEREST_READS) | interest(options.observes, INTEREST_NAMES);
     let mut launch = Launch::new(&args.command, signals::block_all(), args.hints.takes_input());
     if args.is_silent() && manager_process::can_be_behind() {
         // If the manager cannot start, only speed is lost, and `--quiet` asks for no message.
         if let Ok(address) = manager_process::start_behind(options, descriptors) {
-            launch.preload(&library, &address, has_hints);
+            launch.preload(&library, &address, interest);
         }
         return Err(launch.in_place());
     }
@@ -138,7 +141,7 @@ pub(crate) fn run(
     let outputs: Vec<_> = json.iter().chain(&explain).filter_map(OutputFile::descriptor).collect();
     let mut manager = ManagerProcess::start(options, descriptors, &outputs);
     if let Ok(manager) = &manager {
-        launch.preload(&library, manager.address(), has_hints);
+        launch.preload(&library, manager.address(), interest);
     }
     let own_bytes_read = characters_read("self");
     let began = Instant::now();

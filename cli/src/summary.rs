@@ -105,7 +105,8 @@ impl<'a> Summary<'a> {
                 return "the manager did not answer; the program ran without it".into();
             }
         }
-        let mut line = format!("{}; {}; {}", self.hints(), self.stall(), self.coverage());
+        let (hints, names, stall) = (self.hints(), self.names(), self.stall());
+        let mut line = format!("{hints}{names}; {stall}; {}", self.coverage());
         let ProgramReport { left_alone, outside, .. } = self.report.programs;
         let count = |count, what| match count {
             0 => String::new(),
@@ -151,6 +152,15 @@ impl<'a> Summary<'a> {
             text += &format!(" ({} {were} cached already)", blocks.already_cached);
         }
         text
+    }
+
+    fn names(&self) -> String {
+        let names = &self.report.names;
+        match names.looked_up {
+            0 => String::new(),
+            1 => format!("; 1 name looked up ahead: {} used", names.used),
+            many => format!("; {many} names looked up ahead: {} used", names.used),
+        }
     }
 
     fn stall(&self) -> String {

@@ -29,6 +29,7 @@ mod report;
 mod session;
 pub mod source;
 mod threads;
+mod walks;
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -46,7 +47,7 @@ pub use fault::Fault;
 pub use feed::SourceItem;
 pub use outside::Root;
 pub use reads::BLOCK_BYTES;
-pub use report::{BlockReport, HintReport, ManagerState, ProgramReport, Report};
+pub use report::{BlockReport, HintReport, ManagerState, NameReport, ProgramReport, Report};
 
 use connections::Connections;
 use driver::done::DoneQueue;

@@ -19,6 +19,12 @@ const LINE_MAX_BYTES: usize = 2 << 20;
 /// Bytes that are kept for reading the next command line.
 const BUFFER_BYTES: usize = 16 << 10;
 
+/// Threads of a process whose switches are read, some 10 µs each.
+const THREADS_MAX: usize = 8;
+
+/// The line of `status` that counts them.
+const SWITCHES: &str = "voluntary_ctxt_switches:";
+
 /// The mark that the kernel adds to the name of a working folder that was removed.
 const REMOVED: &[u8] = b" (deleted)";
 
@@ -80,6 +86,29 @@ impl ProcessFiles {
         (is_there && self.shares_paths(process)).then_some(path)
     }
 
+    /// The folder behind a descriptor of a process, if the process has this process's root and mounts.
+    pub(crate) fn opened_folder(&self, process: ProcessId, descriptor: u32) -> Option<PathBuf> {
+        self.working_folder(process)?;
+        let folder = std::fs::read_link(format!("/proc/{process}/fd/{descriptor}")).ok()?;
+        let is_there = folder.is_absolute() && !folder.as_os_str().as_bytes().ends_with(REMOVED);
+        is_there.then_some(folder)
+    }
+
+    /// How often the threads of a process have given the processor up by themselves, as they do to wait for a device. `None`
+    /// for a process of many threads.
+    pub(crate) fn voluntary_switches(process: ProcessId) -> Option<u64> {
+        let mut switches = 0;
+        for (number, task) in std::fs::read_dir(format!("/proc/{process}/task")).ok()?.enumerate() {
+            if number >= THREADS_MAX {
+                return None;
+            }
+            let status = std::fs::read_to_string(task.ok()?.path().join("status")).ok()?;
+            let line = status.lines().find_map(|line| line.strip_prefix(SWITCHES))?;
+            switches += line.trim().parse::<u64>().ok()?;
+        }
+        Some(switches)
+    }
+
     /// The parent of a process.
     pub(crate) fn parent(process: ProcessId) -> Option<ProcessId> {
         let line = std::fs::read(format!("/proc/{process}/stat")).ok()?;
@@ -127,6 +156,7 @@ mod tests {
         let real = inner.canonicalize().expect("it is there");
         assert_eq!(files.working_folder(process), Some(Some(real)));
         assert_eq!(ProcessFiles::parent(process), Some(u64::from(std::process::id())));
+        assert!(ProcessFiles::voluntary_switches(process).is_some());
         std::fs::remove_dir(&inner).expect("it is empty");
         assert_eq!(files.working_folder(process), Some(None));
         drop(child.stdin.take());

@@ -6,10 +6,11 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
 use foretell_policy::ReaderId;
-use foretell_protocol::layout::INTEREST_READS;
+use foretell_protocol::layout::{INTEREST_NAMES, INTEREST_READS};
 use foretell_protocol::{Connection, Counters, Event, Hello, RingReader};
 
 use crate::descriptors::is_readable;
+use crate::session::walking::Walker;
 
 /// One process under foretell.
 #[derive(Debug)]
@@ -17,6 +18,10 @@ pub(crate) struct Program {
     ring: RingReader,
     life: Life,
     reader: ReaderId,
+    /// Bits `INTEREST_…`.
+    interest: u32,
+    /// What is known of the names that it touches.
+    pub(crate) walker: Walker,
 }
 
 /// How a process's end is noticed.
@@ -48,7 +53,7 @@ impl Program {
         let watched = watches.then(|| connection.peer_pidfd().ok()).flatten().map(Life::Watched);
         let asked = || Pid::from_raw(pid).filter(|&pid| is_there(pid)).map(Life::Asked);
         let life = watched.or_else(asked).unwrap_or(Life::Over);
-        Ok(Program { ring, life, reader })
+        Ok(Program { ring, life, reader, interest: 0, walker: Walker::default() })
     }
 
     /// Whether a pidfd reports its end.
@@ -86,8 +91,23 @@ impl Program {
     }
 
     /// Tells the process whether its reads are of interest.
-    pub(crate) fn set_interest(&self, wanted: bool) {
-        self.ring.set_interest(if wanted { INTEREST_READS } else { 0 });
+    pub(crate) fn want_reads(&mut self, wanted: bool) {
+        self.want(INTEREST_READS, wanted);
+    }
+
+    /// Tells the process whether the names that it touches are of interest.
+    pub(crate) fn want_names(&mut self, wanted: bool) {
+        self.want(INTEREST_NAMES, wanted);
+    }
+
+    /// Whether the names that it touches are of interest.
+    pub(crate) fn wants_names(&self) -> bool {
+        self.interest & INTEREST_NAMES != 0
+    }
+
+    fn want(&mut self, bit: u32, wanted: bool) {
+        self.interest = if wanted { self.interest | bit } else { self.interest & !bit };
+        self.ring.set_interest(self.interest);
     }
 
     /// Passes the waiting events to `each` until it returns false. `ended` says whether the process has ended: then records

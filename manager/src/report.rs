@@ -41,6 +41,19 @@ pub struct BlockReport {
     pub overtaken: u64,
 }
 
+/// Names that were looked up ahead of programs that walk through folders.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NameReport {
+    /// Names looked up, and folders listed.
+    pub looked_up: u64,
+    /// Those that a program has come to.
+    pub used: u64,
+    /// The others.
+    pub unused: u64,
+    /// Seconds that programs spent in calls about names that had to wait, as far as they were watched. Opens do not count.
+    pub stall_s: f64,
+}
+
 /// What the programs did, summed over all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProgramReport {
@@ -91,6 +104,9 @@ pub struct Report {
     pub hints: HintReport,
     /// Blocks.
     pub blocks: BlockReport,
+    /// Names looked up ahead.
+    #[serde(default)]
+    pub names: NameReport,
     /// Programs.
     pub programs: ProgramReport,
     /// The first refusal, in words.
@@ -108,6 +124,7 @@ impl Report {
             budget_bytes,
             hints: HintReport::default(),
             blocks: BlockReport::default(),
+            names: NameReport::default(),
             programs: ProgramReport::default(),
             first_refusal: None,
             explanation: None,

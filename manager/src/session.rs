@@ -14,8 +14,10 @@
 mod advice;
 mod arguments;
 mod messages;
+mod names;
 mod observed;
 mod sighted;
+pub(crate) mod walking;
 mod warmth;
 
 use std::collections::{HashMap, VecDeque};
@@ -34,6 +36,7 @@ use self::advice::AdviceStreams;
 use self::arguments::Arguments;
 use self::observed::Observed;
 use self::sighted::Sighted;
+use self::walking::Walking;
 use foretell_protocol::Event;
 use foretell_protocol::layout::STALL_THRESHOLD_NS;
 
@@ -143,6 +146,7 @@ pub(crate) struct Session {
     dropped_words: u64,
     /// Folders that wait to be listed, each with the stream of the process that named it.
     walks: VecDeque<(PathBuf, Visits, Option<StreamId>)>,
+    walking: Walking,
     /// Number of sources so far.
     sources: u64,
     /// The stream of hints from scripts, which any program may read.
@@ -234,6 +238,7 @@ impl Session {
             sighted: Sighted::new(outside),
             dropped_words: 0,
             walks: VecDeque::new(),
+            walking: Walking::new(observes),
             sources: 0,
             external,
             ending_ns: 0,
@@ -253,7 +258,7 @@ impl Session {
         self.start_feed(source, false, None);
     }
 
-    fn start_feed(&mut self, source: Source, is_walk: bool, owner: Option<StreamId>) {
+    fn start_feed(&mut self, source: Source, is_walk: bool, owner: Option<StreamId>) -> StreamId {
         let feed = Feed::start(source, Arc::clone(&self.done), &self.threads);
         let hinter = HinterId(FIRST_SOURCE + self.sources);
         self.sources += 1;
@@ -262,6 +267,7 @@ impl Session {
         if let (Some(owner), Some(arguments)) = (owner, &mut self.arguments) {
             arguments.lineage.note_walk(owner, stream);
         }
+        stream
     }
 
     /// Runs until it is stopped. Returns the report.
@@ -294,9 +300,11 @@ impl Session {
 
     fn turn(&mut self) {
         self.take_in();
+        self.walk_ahead();
         self.start_fetches();
         self.release_evicted();
         self.update_interest();
+        self.watch_names();
         self.fault.strike();
     }
 
@@ -366,7 +374,10 @@ impl Session {
             && let Some((folder, visits, owner)) = self.walks.pop_front()
         {
             self.names_bytes -= bytes_of_name(&folder);
-            self.start_feed(Box::new(walk::disclosures(folder, visits).map(Ok)), true, owner);
+            let tree = folder.clone();
+            let files = walk::disclosures(folder, visits).map(Ok);
+            let stream = self.start_feed(Box::new(files), true, owner);
+            self.walking.note_tree(tree, stream);
         }
     }
 
@@ -419,6 +430,7 @@ impl Session {
             return;
         }
         let (policy, ended_programs) = (&mut self.policy, &mut self.ended_programs);
+        let (walking, streams, mut touches) = (&mut self.walking, &mut self.streams, Vec::new());
         let (mut behind, mut ended_processes, mut advices) = (false, Vec::new(), Vec::new());
         self.programs.retain_mut(|program| {
             let of = program.reader();
@@ -427,16 +439,23 @@ impl Session {
             program.drain_while(ended, |event| {
                 match event {
                     Event::Call(record) => reads.take(record),
+                    Event::Touch(touch) => touches.push(touch),
                     Event::Advice(advice) => advices.push((of, advice)),
-                    Event::Touch(_) => {}
                 }
                 reads.told_blocks() < TURN_BLOCKS_MAX
             });
             reads.tell();
-            let is_behind = reads.told_blocks() >= TURN_BLOCKS_MAX;
+            let told_blocks = reads.told_blocks();
+            walking.take(program, &touches, now);
+            touches.clear();
+            let is_behind = told_blocks >= TURN_BLOCKS_MAX;
             behind |= is_behind;
             if ended && !is_behind {
                 ended_programs.add(&program.counters());
+                if let Some(stream) = walking.end(program) {
+                    *streams -= 1;
+                    policy.close(now, stream);
+                }
                 ended_processes.extend(program.is_gone().then(|| program.reader()));
             }
             !ended || is_behind
@@ -503,6 +522,9 @@ impl Session {
             }
             End::Found(file) => {
                 let (id, size_bytes) = (file.id(), file.size_bytes());
+                if certainty == Certainty::MaybeUnread && self.policy.wants(id) {
+                    return (Outcome::Void, None);
+                }
                 if file.opened_in() < IN_MEMORY {
                     self.warmth.found(Instant::now());
                 }
@@ -624,8 +646,8 @@ impl Session {
             self.interest = wanted;
             self.observed.observer.set_busy(wanted);
             self.sighted.set_interest(wanted);
-            for program in &self.programs {
-                program.set_interest(wanted);
+            for program in &mut self.programs {
+                program.want_reads(wanted);
             }
         }
     }
@@ -649,7 +671,9 @@ impl Session {
         let asked = self.programs.iter().any(Program::is_asked).then_some(POLL_ASKED);
         let due = self.connections.due_in(Instant::now());
         let paused = self.paused_for.map(|rest| rest.min(POLL_PAUSED));
-        self.wait([timeout, self.closes_in, asked, due, paused].into_iter().flatten().min());
+        let names = self.names_due_in();
+        let waits = [timeout, self.closes_in, asked, due, paused, names];
+        self.wait(waits.into_iter().flatten().min());
     }
 
     /// Waits until an event comes in, for `timeout` at most.
@@ -686,9 +710,10 @@ impl Session {
         self.policy.close_all(now);
         let (decisions, dropped) = self.policy.take_decisions();
         let mut programs = self.ended_programs;
-        for program in &self.programs {
+        for mut program in std::mem::take(&mut self.programs) {
             programs.add(&program.counters());
             program.tell_end();
+            self.walking.end(&mut program);
         }
         (programs.outside, programs.outside_read_bytes) = self.sighted.counts();
         let mut counts = self.policy.counts();
@@ -698,6 +723,7 @@ impl Session {
             budget_bytes: self.budget_bytes,
             hints: HintReport::new(&counts, self.source_errors),
             blocks: BlockReport::new(self.policy.config().block_bytes, &counts),
+            names: self.walking.report(),
             programs,
             first_refusal: self.first_refusal,
             explanation: self.explanation.map(|explanation| explanation.text(&decisions, dropped)),
@@ -731,7 +757,7 @@ mod tests {
                 done: Arc::new(DoneQueue::new().expect("a descriptor")),
                 stop: Arc::default(),
                 lineage: None,
-                observes: false,
+                observes: true,
                 outside: None,
                 fault: None,
             },

@@ -2,12 +2,13 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foretell_policy::FetchId;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::file::{Advised, Found};
+use crate::walks::listing::Listing;
 
 /// Finished jobs after which the session is woken even if none of them is urgent.
 const BATCH: usize = 64;
@@ -21,6 +22,24 @@ pub(crate) enum Done {
     Advised { fetch: FetchId, advised: Advised },
     /// The job's thread failed, or no thread could be started.
     Lost { fetch: FetchId },
+    /// A name was looked up ahead, or a folder listed.
+    Ahead(Ahead),
+}
+
+/// A folder that was listed, and its entries if there are any to be had.
+pub(crate) type ListedFolder = (Arc<[u8]>, Option<Arc<Listing>>);
+
+/// What came of a lookup ahead of a program.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    /// The number of the walk that it is for.
+    pub(crate) walk: u64,
+    /// The folder that was listed, and its entries if there are any to be had; `None` for a lookup.
+    pub(crate) listed: Option<ListedFolder>,
+    /// `st_dev` of what was looked up, as far as it is known.
+    pub(crate) on: Option<u64>,
+    /// Whether it has waited for a device.
+    pub(crate) waited: bool,
 }
 
 /// A queue with a descriptor that is readable while something is in it.

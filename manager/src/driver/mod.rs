@@ -16,6 +16,7 @@
 pub(crate) mod done;
 pub(crate) mod file;
 pub(crate) mod keeping;
+mod names;
 pub(crate) mod pool;
 pub(crate) mod residency;
 
@@ -27,7 +28,7 @@ use std::time::Duration;
 
 use foretell_policy::{Config, DeviceId, Fetch, FetchId, FileId, Memory, NameId, Nanos, Outcome};
 
-use done::{Done, DoneQueue};
+use done::{Ahead, Done, DoneQueue};
 use file::{Advised, Found, Handle, OpenFile, State};
 use keeping::FileSystems;
 use pool::{Job, Pool};
@@ -144,6 +145,8 @@ pub(crate) struct PageCache {
     started: HashMap<FetchId, Started>,
     /// Fetches that the kernel has accepted, to be polled.
     on_their_way: Vec<FetchId>,
+    /// Lookups ahead of programs that have ended.
+    ahead: Vec<Ahead>,
     done: Arc<DoneQueue>,
 }
 
@@ -159,6 +162,7 @@ impl PageCache {
             room,
             started: HashMap::new(),
             on_their_way: Vec::new(),
+            ahead: Vec::new(),
             done,
         }
     }
@@ -232,6 +236,7 @@ impl PageCache {
                     let end = self.end_of_advice(advised);
                     ended.extend(self.end(now, fetch, end));
                 }
+                Done::Ahead(ahead) => self.ahead.push(ahead),
                 Done::Lost { fetch } => {
                     let end = End::Failed(io::Error::other("no thread could be started for it"));
                     ended.extend(self.end(now, fetch, end));
@@ -240,6 +245,28 @@ impl PageCache {
         }
         self.look_at_arrivals(now, &mut ended);
         ended
+    }
+
+    /// Starts a lookup of `path` by the threads of `device` ahead of a program. `walk` and `on` come back with the result.
+    pub(crate) fn look(&mut self, device: DeviceId, walk: u64, path: Box<[u8]>, on: u64) {
+        self.submit_ahead(device, Job::Look { walk, path, on });
+    }
+
+    /// As [`look`](Self::look), the listing of `folder`; with `on`, only if it lies on the device of this number (`st_dev`).
+    pub(crate) fn list(&mut self, device: DeviceId, walk: u64, folder: Arc<[u8]>, on: Option<u64>) {
+        self.submit_ahead(device, Job::List { walk, folder, on });
+    }
+
+    fn submit_ahead(&mut self, device: DeviceId, job: Job) {
+        self.add_device(device);
+        if let Some(pool) = self.pools.get(&device) {
+            pool.submit(job);
+        }
+    }
+
+    /// The lookups ahead of programs that [`ended`](Self::ended) has met.
+    pub(crate) fn take_ahead(&mut self) -> Vec<Ahead> {
+        std::mem::take(&mut self.ahead)
     }
 
     /// Keeps `file`, which was found on `device`, until [`close`](Self::close). Call it before the policy hears of the file: it

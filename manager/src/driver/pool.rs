@@ -16,14 +16,21 @@ use std::time::{Duration, Instant};
 
 use foretell_policy::FetchId;
 
-use super::done::{Done, DoneQueue};
+use super::done::{Ahead, Done, DoneQueue};
 use super::file::{self, Handle};
 use super::keeping::FileSystems;
+use super::names;
 use super::residency::Range;
 use crate::threads::{Permit, Threads};
 
 /// Most threads of a device: as many lookups can wait for it at once.
 const THREADS_MAX: usize = 64;
+
+/// Most of these threads that look names up ahead of programs. The others are for data, and for lookups of what will be read.
+const AHEAD_MAX: usize = 48;
+
+/// Lookups ahead that are left when the session is woken, so that it can add more: half of what it asks for at a time.
+pub(crate) const AHEAD_LOW: usize = 16;
 
 /// Jobs are stuck when they have waited this long and none was taken. A lookup in memory takes some 5 µs.
 const STUCK: Duration = Duration::from_micros(100);
@@ -43,6 +50,10 @@ pub(crate) enum Job {
     Advise { fetch: FetchId, file: Arc<Handle>, range: Range },
     /// Have a range released from memory.
     Release { file: Arc<Handle>, range: Range },
+    /// Look a name up ahead of a program; `walk` and `on` are passed on.
+    Look { walk: u64, path: Box<[u8]>, on: u64 },
+    /// List a folder ahead of a program; with `on`, only on the device of this number.
+    List { walk: u64, folder: Arc<[u8]>, on: Option<u64> },
 }
 
 /// The threads of one device. After a drop each thread ends when it has finished its current job. The drop does not wait for
@@ -68,6 +79,10 @@ struct State {
     /// arm would then pass twice.
     advice: VecDeque<Job>,
     lookups: VecDeque<Job>,
+    /// Lookups and listings ahead of programs.
+    ahead: VecDeque<Job>,
+    /// Threads that carry one of them out.
+    at_ahead: usize,
     threads: usize,
     idle: usize,
     /// Idle threads that were called and have not come yet.
@@ -82,15 +97,23 @@ impl State {
         match job {
             Job::Advise { .. } | Job::Release { .. } => self.advice.push_back(job),
             Job::Find { .. } => self.lookups.push_back(job),
+            Job::Look { .. } | Job::List { .. } => self.ahead.push_back(job),
         }
     }
 
     fn pop(&mut self) -> Option<Job> {
-        self.advice.pop_front().or_else(|| self.lookups.pop_front())
+        let next = self.advice.pop_front().or_else(|| self.lookups.pop_front());
+        next.or_else(|| {
+            let ahead = if self.at_ahead < AHEAD_MAX { self.ahead.pop_front() } else { None };
+            self.at_ahead += usize::from(ahead.is_some());
+            ahead
+        })
     }
 
+    /// Jobs that a thread could take.
     fn waiting(&self) -> usize {
-        self.advice.len() + self.lookups.len()
+        let ahead = self.ahead.len().min(AHEAD_MAX - self.at_ahead);
+        self.advice.len() + self.lookups.len() + ahead
     }
 
     fn at_work(&self) -> usize {
@@ -122,8 +145,10 @@ impl Pool {
         }
         if state.threads == 0 {
             // No thread can be started: the job is lost, which costs no more than a prefetch.
-            if let Some(fetch) = state.pop().and_then(|job| job.fetch()) {
-                self.shared.done.push(Done::Lost { fetch }, true);
+            let job = state.pop();
+            state.at_ahead = 0;
+            if let Some(lost) = job.and_then(|job| job.lost()) {
+                self.shared.done.push(lost, true);
             }
         }
     }
@@ -172,22 +197,46 @@ impl Drop for Pool {
         state.closed = true;
         state.advice.clear();
         state.lookups.clear();
+        state.ahead.clear();
         drop(state);
         self.shared.work.notify_all();
     }
 }
 
 impl Job {
-    /// The fetch that waits for it.
-    fn fetch(&self) -> Option<FetchId> {
+    /// What to report if it cannot be carried out.
+    fn lost(&self) -> Option<Done> {
+        let waited = false;
         match self {
-            Job::Find { fetch, .. } | Job::Advise { fetch, .. } => Some(*fetch),
+            Job::Find { fetch, .. } | Job::Advise { fetch, .. } => {
+                Some(Done::Lost { fetch: *fetch })
+            }
             Job::Release { .. } => None,
+            Job::Look { walk, on, .. } => {
+                Some(Done::Ahead(Ahead { walk: *walk, listed: None, on: Some(*on), waited }))
+            }
+            Job::List { walk, folder, on } => {
+                let listed = Some((Arc::clone(folder), None));
+                Some(Done::Ahead(Ahead { walk: *walk, listed, on: *on, waited }))
+            }
         }
+    }
+
+    fn is_ahead(&self) -> bool {
+        matches!(self, Job::Look { .. } | Job::List { .. })
     }
 
     fn carry_out(self, systems: &FileSystems) -> Option<Done> {
         match self {
+            Job::Look { walk, path, on } => {
+                let ((), waited) = names::timed(|| names::look(&path));
+                Some(Done::Ahead(Ahead { walk, listed: None, on: Some(on), waited }))
+            }
+            Job::List { walk, folder, on } => {
+                let (listing, waited) = names::timed(|| names::list(&folder, on));
+                let listed = Some((folder, listing.ok().map(Arc::new)));
+                Some(Done::Ahead(Ahead { walk, listed, on, waited }))
+            }
             Job::Find { fetch, path } => {
                 Some(Done::Found { fetch, found: file::find(path, systems) })
             }
@@ -223,16 +272,29 @@ fn serve(shared: &Shared, _permit: Permit) {
         let began = Instant::now();
         state.progress = Some(began);
         drop(state);
-        let fetch = job.fetch();
+        let (lost, is_look) = (job.lost(), matches!(job, Job::Look { .. }));
+        let is_ahead = job.is_ahead();
         let done = catch_unwind(AssertUnwindSafe(|| {
             foretell_fault::point("foretell-device");
             job.carry_out(&shared.systems)
         }));
-        // While jobs are quick and more of them wait, the session need not be woken for each: this thread will push the next
-        // result at once.
-        let urgent = began.elapsed() >= STUCK || shared.lock().waiting() == 0;
-        if let Some(done) = done.unwrap_or(fetch.map(|fetch| Done::Lost { fetch })) {
+        let urgent = is_urgent(shared, began.elapsed(), (is_ahead, is_look));
+        if let Some(done) = done.unwrap_or(lost) {
             shared.done.push(done, urgent);
         }
     }
+}
+
+/// Whether the session is to be woken for the result of a job that took this time.
+///
+/// While jobs are quick and more of them wait, it need not be: this thread will push the next result at once. Of names looked up
+/// ahead it hears when few are left.
+fn is_urgent(shared: &Shared, took: Duration, (is_ahead, is_look): (bool, bool)) -> bool {
+    let mut state = shared.lock();
+    state.at_ahead -= usize::from(is_ahead);
+    let left = state.at_ahead + state.ahead.len();
+    if is_look {
+        return left == AHEAD_LOW || left == 0;
+    }
+    took >= STUCK || state.waiting() == 0
 }

@@ -34,7 +34,8 @@ impl Session {
         let (own, all) = self.policy.hint_bytes(hinter);
         let programs = self.programs.len() * RING_HEADER_BYTES as usize;
         let words = self.arguments.as_ref().map_or(0, |known| known.lineage.bytes());
-        let others = all - own + self.names_bytes + programs + words + self.streams * STREAM_BYTES;
+        let kept = self.names_bytes + programs + words + self.walking.memory_bytes();
+        let others = all - own + kept + self.streams * STREAM_BYTES;
         own <= KEPT_MAX_BYTES.saturating_sub(others) / 2 && others < KEPT_MAX_BYTES
     }
 
@@ -89,6 +90,7 @@ impl Session {
         if self.programs.len() >= PROGRAMS_MAX {
             return self.refused(format!("more than {PROGRAMS_MAX} programs at a time"));
         }
+        let now = self.now();
         let watched = self.programs.iter().filter(|program| program.is_watched()).count();
         let names_files = hello.begins_program && !reads_no_arguments(&hello.argv0);
         // The parent's number, if the process is in the manager's namespace.
@@ -96,7 +98,7 @@ impl Session {
             .then_some(u64::from(hello.ppid))
             .filter(|&parent| parent != 0);
         match Program::adopt(&peer.connection, hello, watched < self.watched_max) {
-            Ok(program) => {
+            Ok(mut program) => {
                 // A process is one program at a time. 0 stands for processes without a number in this namespace.
                 let known = program.reader() != ReaderId(0);
                 let before = self
@@ -112,7 +114,8 @@ impl Session {
                     self.process_ended(program.reader());
                 }
                 self.fault.adopted(&program);
-                program.set_interest(self.interest);
+                program.want_reads(self.interest);
+                self.walking.begin(&mut program, now);
                 if known {
                     self.observed.observer.watch(program.reader().0);
                 }

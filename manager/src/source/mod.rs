@@ -97,6 +97,8 @@ pub enum Certainty {
     MaybeTree(Visits),
     /// As `MaybeTree`, but if the path names a file, that was disclosed before.
     MaybeFolder(Visits),
+    /// As `MaybeFile`, but if other hints name the file, this one is dropped.
+    MaybeUnread,
 }
 
 /// In which order a program visits the entries of a folder. It visits a subfolder's entries at the subfolder's place.

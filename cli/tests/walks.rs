@@ -1,0 +1,206 @@
+//! Programs that go through folders, on an array as slow as a network: what is looked up ahead of them.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use common::{foretell, have, have_fuse};
+
+/// A folder on an array, mounted. Unmounted on drop.
+struct Mounted {
+    backing: tempfile::TempDir,
+    folder: tempfile::TempDir,
+}
+
+impl Mounted {
+    /// Of a tree that `fill` makes; `None`, with a message, without FUSE.
+    fn new(fill: impl Fn(&Path)) -> Option<Self> {
+        if !have_fuse() {
+            return None;
+        }
+        let new = || tempfile::tempdir().expect("a folder");
+        let (backing, folder) = (new(), new());
+        fill(backing.path());
+        let mounted = Mounted { backing, folder };
+        mounted.mount();
+        Some(mounted)
+    }
+
+    fn mount(&self) {
+        let mut mount = foretell();
+        mount.args(["array", "mount", "--disks", "4", "--disk", "network", "--layout", "aged"]);
+        let output = mount.args([self.backing.path(), self.folder.path()]).output();
+        let output = output.expect("foretell runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn unmount(&self) -> bool {
+        let mut unmount = foretell();
+        unmount.args(["array", "unmount"]).arg(self.folder.path()).stdout(Stdio::null());
+        unmount.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    }
+
+    /// Runs a command cold under foretell, and again without. Both must do the same. Returns the figures.
+    fn run(&self, command: &[&str]) -> serde_json::Value {
+        common::wait_until("the array is free", || self.unmount());
+        self.mount();
+        let figures = self.backing.path().with_extension("figures");
+        let mut hinted = foretell();
+        hinted.args(["run", "--quiet", "--json"]).arg(&figures).arg("--").args(command);
+        let hinted = self.output(hinted);
+        let mut plain = Command::new(command[0]);
+        plain.args(&command[1..]);
+        let plain = self.output(plain);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert_eq!(text(&hinted.stderr), text(&plain.stderr), "{command:?}");
+        assert!(hinted.stdout == plain.stdout, "{command:?}: standard output differs");
+        assert_eq!(hinted.status, plain.status, "{command:?}");
+        let read = serde_json::from_slice(&fs::read(&figures).expect("written")).expect("JSON");
+        fs::remove_file(figures).expect("it is there");
+        read
+    }
+
+    fn output(&self, mut command: Command) -> Output {
+        command.current_dir(self.folder.path()).stdin(Stdio::null()).output().expect("it runs")
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        common::wait_until("the array is free", || self.unmount());
+    }
+}
+
+/// `a` with 300 files, `b` with ten folders of 30 headers and 10 sources each.
+fn fill(folder: &Path) {
+    let write = |path: PathBuf, bytes: usize| {
+        fs::create_dir_all(path.parent().expect("below the root")).expect("made");
+        fs::write(path, vec![b'x'; bytes]).expect("written");
+    };
+    (0..300).for_each(|at| write(folder.join(format!("a/{at:03}.bin")), 3_000 + at * 10));
+    for sub in 0..10 {
+        (0..30).for_each(|at| write(folder.join(format!("b/{sub}/{at:02}.h")), 200 * sub));
+        (0..10).for_each(|at| write(folder.join(format!("b/{sub}/{at:02}.c")), 9_000));
+    }
+}
+
+fn number(figures: &serde_json::Value, group: &str, key: &str) -> u64 {
+    assert_eq!(figures["manager"], "finished", "{figures}");
+    figures[group][key].as_u64().expect("a number")
+}
+
+/// Checks that at least `least` names were looked up before the program came to them, and few in vain.
+fn assert_ahead(figures: &serde_json::Value, least: u64) {
+    let (used, unused) = (number(figures, "names", "used"), number(figures, "names", "unused"));
+    assert!(used >= least && unused <= least, "{used} used, {unused} not: {figures}");
+}
+
+#[test]
+fn names_are_looked_up_ahead_of_programs_that_walk() {
+    let Some(mounted) = Mounted::new(fill) else { return };
+    assert_ahead(&mounted.run(&["du", "-sb", "."]), 350);
+    assert_ahead(&mounted.run(&["find", "b", "-type", "f", "-size", "+2k"]), 200);
+    assert_ahead(&mounted.run(&["find", "b", "-name", "*.h"]), 4);
+    assert_ahead(&mounted.run(&["sh", "-c", "ls -lR b"]), 200);
+    let sorted = "LC_ALL=C; for file in a/*; do [ -f $file ] || exit 1; done";
+    assert_ahead(&mounted.run(&["sh", "-c", sorted]), 150);
+    let figures = mounted.run(&["find", "a"]);
+    assert_eq!(number(&figures, "names", "looked_up"), 0, "names are not looked at: {figures}");
+}
+
+#[test]
+fn files_are_read_ahead_of_programs_that_open_them_in_order() {
+    let Some(mounted) = Mounted::new(fill) else { return };
+    if have("python3") {
+        let script = "import os; print(sum(len(open('a/'+name,'rb').read()) for name in sorted(os.listdir('a'))))";
+        let figures = mounted.run(&["python3", "-c", script]);
+        let (given, wasted) =
+            (number(&figures, "hints", "given"), number(&figures, "blocks", "wasted"));
+        assert!((200..=300).contains(&given) && wasted == 0, "{figures}");
+        let script =
+            "import os; [os.stat(os.path.join(d, f)) for d, _, fs in os.walk('b') for f in fs]";
+        let figures = mounted.run(&["python3", "-c", script]);
+        assert_ahead(&figures, 200);
+        assert_eq!(number(&figures, "hints", "given"), 0, "{figures}");
+    }
+    if have("tar") {
+        // The argument discloses all files: each counts as one hint.
+        let figures = mounted.run(&["tar", "cf", "-", "a", "b"]);
+        assert_eq!(number(&figures, "hints", "given"), 700, "{figures}");
+    }
+    if have("cp") {
+        let out = tempfile::tempdir().expect("a folder");
+        let target = out.path().to_str().expect("text");
+        assert_ahead(&mounted.run(&["cp", "-r", "--no-preserve=all", "b", target]), 100);
+    }
+}
+
+#[test]
+fn walks_are_switched_off() {
+    let Some(mounted) = Mounted::new(fill) else { return };
+    for option in ["--no-hints", "--observe=none"] {
+        let program = env!("CARGO_BIN_EXE_foretell");
+        let figures = mounted.backing.path().with_extension("off");
+        let words = ["run", "-q", option, "--json"];
+        let mut run = Command::new(program);
+        run.args(words).arg(&figures).args(["--", "du", "-s", "."]);
+        assert!(mounted.output(run).status.success());
+        let read: serde_json::Value =
+            serde_json::from_slice(&fs::read(&figures).expect("written")).expect("JSON");
+        assert_eq!(number(&read, "names", "looked_up"), 0, "{option}: {read}");
+        fs::remove_file(figures).expect("it is there");
+    }
+}
+
+/// A pipe, a socket, a dead link, a link to a folder, and a folder that may not be listed.
+#[test]
+fn what_is_no_file_does_no_harm() {
+    let odd = |folder: &Path| {
+        fill(folder);
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            folder.join("a/100.pipe"),
+            rustix::fs::FileType::Fifo,
+            0o666.into(),
+            0,
+        )
+        .expect("made");
+        drop(std::os::unix::net::UnixListener::bind(folder.join("a/101.socket")).expect("bound"));
+        symlink("nowhere", folder.join("a/102.link")).expect("linked");
+        symlink("../b", folder.join("a/103.link")).expect("linked");
+        symlink("loop", folder.join("b/loop")).expect("linked");
+        let closed = folder.join("b/5");
+        fs::set_permissions(closed, fs::Permissions::from_mode(0)).expect("changed");
+    };
+    let Some(mounted) = Mounted::new(odd) else { return };
+    assert_ahead(&mounted.run(&["du", "-sb", "."]), 300);
+    assert_ahead(&mounted.run(&["sh", "-c", "ls -lR"]), 200);
+    let closed = mounted.backing.path().join("b/5");
+    fs::set_permissions(closed, fs::Permissions::from_mode(0o755)).expect("changed");
+}
+
+/// Another file system in the middle is not walked ahead, and a folder may go while it is walked.
+#[test]
+fn mount_points_inside_and_folders_that_go_do_no_harm() {
+    let inner = |folder: &Path| {
+        fill(folder);
+        fs::create_dir(folder.join("b/55")).expect("made");
+    };
+    let Some(mounted) = Mounted::new(inner) else { return };
+    let script =
+        "mount -t tmpfs none b/55 2>/dev/null && touch b/55/x && du -s b >/dev/null && umount b/55";
+    let unshared = Command::new("unshare").args(["-m", "true"]).status();
+    if unshared.is_ok_and(|status| status.success()) {
+        let _ = mounted.run(&["unshare", "-m", "sh", "-c", script]);
+    } else {
+        eprintln!("skipped: mount points inside, since this user may not mount");
+    }
+    let goes = tempfile::tempdir().expect("a folder");
+    fill(goes.path());
+    let folder = goes.path().to_str().expect("text");
+    let script = format!("cp -r b {folder}/c && rm -r {folder}/c && ls -l {folder}/c; ls {folder}");
+    let _ = mounted.run(&["sh", "-c", &script]);
+}

@@ -1,0 +1,403 @@
+//! Walks of folders: takes in the names that programs touch, and looks ahead of programs that wait for names.
+//!
+//! [`walks`](crate::walks) decides what to look up. Here is what surrounds it: which programs are watched, whose lookups are
+//! under way, and where the files go that are to be read.
+//!
+//! *Interest.* A program writes a record for each name only while its names are of interest: from its start, and then for as
+//! long as its calls wait or something is looked up ahead of it. Opens and reads that wait are counted in the program's ring
+//! always. So a look at the counters, every [`LOOK_MIN`] to [`LOOK_MAX`], tells when a program waits again.
+//!
+//! *Files* that will be read are disclosed to the policy on a stream of the process, which bounds and paces them. A file that
+//! another source has disclosed is left out: one below a folder that a command line names, and one of which hints exist when it
+//! is looked up ([`Session::outcome_of_lookup`]).
+//!
+//! Cost: a program that never waits is watched for [`QUIET`].
+
+use std::collections::HashMap;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use foretell_policy::{HinterId, Nanos, ReaderId, StreamId};
+use foretell_protocol::{Counters, STALL_THRESHOLD_NS, Touch};
+
+use super::Session;
+use super::names::Names;
+use crate::driver::done::Ahead;
+use crate::process_files::ProcessFiles;
+use crate::programs::Program;
+use crate::report::NameReport;
+use crate::source::{Certainty, Disclosure};
+use crate::walks::{self, Action, Request, Room, Walk};
+
+/// Lookups under way for one program at a time. As many as the threads of a device that look ahead.
+const UNDER_WAY_MAX: usize = 48;
+
+/// While more of them are under way, no more are asked for, so that a search for more finds several.
+const UNDER_WAY_LOW: usize = 32;
+
+/// Files disclosed for a program that wait to be looked up by the policy.
+const FILES_WAITING_MAX: usize = 256;
+
+/// A program whose calls have not waited for so long is not watched any more.
+const QUIET: Nanos = Nanos(20_000_000);
+
+/// Bounds of the time for which a program is not watched since its slow calls are noise.
+const NOISE_MIN: Nanos = Nanos(50_000_000);
+const NOISE_MAX: Nanos = Nanos(1_000_000_000);
+
+/// Bounds of the interval between two looks at the counters.
+const LOOK_MIN: Duration = Duration::from_millis(5);
+const LOOK_MAX: Duration = Duration::from_millis(50);
+
+/// Programs whose counters are looked at in one turn, some 10 µs.
+const LOOKS_MAX: usize = 128;
+
+/// How often rings are polled while a program touches names and waits. A lookup in a network takes as long.
+const POLL_WALK: Duration = Duration::from_millis(1);
+
+/// Bytes of all walks. Beyond that, no program is watched anew.
+const MEMORY_MAX_BYTES: usize = 32 << 20;
+
+/// Folders with all below them that were disclosed. Of more, files may be disclosed twice.
+const TREES_MAX: usize = 4096;
+
+/// What is known of one program; see the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct Walker {
+    /// Its number among the walkers.
+    number: u64,
+    /// Counted stalls when they were looked at last, and when they had changed last.
+    stalls: u64,
+    /// Voluntary switches of its threads when stalls had changed last.
+    switches: Option<u64>,
+    stalled_at: Nanos,
+    touched_at: Nanos,
+    /// `None` before the first touch.
+    path: Option<Box<(Names, Walk)>>,
+    under_way: usize,
+    /// Its slow calls are taken for noise until then, for twice as long as the last time.
+    noise_until: Nanos,
+    noise: Nanos,
+    /// Whether something may be requested that was not before.
+    is_due: bool,
+    /// The stream of the files that it will read.
+    stream: Option<StreamId>,
+}
+
+/// What belongs to no single program.
+pub(crate) struct Walking {
+    /// `None` if no program can be watched, or is to be.
+    files: Option<ProcessFiles>,
+    next_number: u64,
+    looks_at: Nanos,
+    interval: Duration,
+    /// The program whose counters are looked at next.
+    next_look: usize,
+    memory_bytes: usize,
+    ended: walks::Counts,
+    name_stall_s: f64,
+    /// Folders with all below them that were disclosed.
+    trees: HashMap<PathBuf, StreamId>,
+}
+
+impl Walking {
+    /// `is_on`: whether any program is watched.
+    pub(super) fn new(is_on: bool) -> Self {
+        Walking {
+            files: if is_on { ProcessFiles::open() } else { None },
+            next_number: 0,
+            looks_at: Nanos::ZERO,
+            interval: LOOK_MIN,
+            next_look: 0,
+            memory_bytes: 0,
+            ended: walks::Counts::default(),
+            name_stall_s: 0.0,
+            trees: HashMap::new(),
+        }
+    }
+
+    /// Bytes of all walks, as of the last look.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    /// Watches a program from its start.
+    pub(super) fn begin(&mut self, program: &mut Program, now: Nanos) {
+        self.next_number += 1;
+        program.walker.number = self.next_number;
+        program.walker.stalled_at = now;
+        program.walker.stalls = stalls(&program.counters());
+        if self.can_watch(program) {
+            program.want_names(true);
+            self.interval = LOOK_MIN;
+            self.looks_at = self.looks_at.min(Nanos(now.0 + LOOK_MIN.as_nanos() as u64));
+        }
+    }
+
+    fn can_watch(&self, program: &Program) -> bool {
+        self.files.is_some()
+            && program.reader() != ReaderId(0)
+            && (self.memory_bytes < MEMORY_MAX_BYTES || program.walker.path.is_some())
+    }
+
+    /// Notes that all files below `folder` are being disclosed on `stream`.
+    pub(super) fn note_tree(&mut self, folder: PathBuf, stream: StreamId) {
+        if self.trees.len() < TREES_MAX {
+            self.trees.insert(folder, stream);
+        }
+    }
+
+    /// Takes in what a program has touched in this turn.
+    pub(super) fn take(&self, program: &mut Program, touches: &[Touch], now: Nanos) {
+        let Some(files) = self.files.as_ref().filter(|_| !touches.is_empty()) else { return };
+        let ReaderId(process) = program.reader();
+        let walker = &mut program.walker;
+        let path = walker.path.get_or_insert_with(|| Box::new((Names::default(), Walk::new())));
+        let (names, walk) = &mut **path;
+        names.begin_turn(touches);
+        walker.touched_at = now;
+        for touch in touches {
+            let place = names.place(process, files, touch);
+            let (Some((folder, name)), Some(action)) = (place, action_of(touch)) else { continue };
+            let waited = touch.duration_ns >= STALL_THRESHOLD_NS;
+            walk.touch(walks::Touch { folder, name, action, waited });
+            walker.is_due = true;
+        }
+    }
+
+    /// The report so far.
+    pub(super) fn report(&self) -> NameReport {
+        NameReport {
+            looked_up: self.ended.names_ahead,
+            used: self.ended.names_used,
+            unused: self.ended.names_ahead.saturating_sub(self.ended.names_used),
+            stall_s: self.name_stall_s,
+        }
+    }
+
+    /// Adds a program that has ended to the report. Returns its stream, to be closed.
+    pub(super) fn end(&mut self, program: &mut Program) -> Option<StreamId> {
+        self.name_stall_s += program.counters().name_stall_ns as f64 / 1e9;
+        if let Some(path) = program.walker.path.take() {
+            let counts = path.1.counts();
+            self.ended.names_ahead += counts.names_ahead;
+            self.ended.names_used += counts.names_used;
+        }
+        program.walker.stream.take()
+    }
+}
+
+impl Walker {
+    /// Whether its slow calls have nothing to do with devices, as of the last time that it was watched.
+    fn is_noise(&mut self, now: Nanos) -> bool {
+        if now < self.noise_until {
+            return true;
+        }
+        let has_begun = self.noise_until == Nanos::ZERO;
+        let is_noise = self.path.as_ref().is_some_and(|path| path.1.is_noise());
+        if !is_noise {
+            (self.noise_until, self.noise) = (Nanos::ZERO, Nanos::ZERO);
+        } else if has_begun {
+            self.noise = Nanos((self.noise.0 * 2).clamp(NOISE_MIN.0, NOISE_MAX.0));
+            self.noise_until = Nanos(now.0 + self.noise.0);
+        } else {
+            self.noise_until = Nanos::ZERO; // It is watched until the next look.
+        }
+        is_noise && has_begun
+    }
+
+    fn walk(&mut self) -> Option<&mut Walk> {
+        self.path.as_mut().map(|path| &mut path.1)
+    }
+
+    /// Whether something is looked up ahead of the program, or may be.
+    fn is_under_way(&self) -> bool {
+        self.under_way > 0 || self.path.as_ref().is_some_and(|path| path.1.is_under_way())
+    }
+}
+
+/// What a touch did; `None` if it tells nothing of a walk.
+fn action_of(touch: &Touch) -> Option<Action> {
+    let flags = touch.flags;
+    match () {
+        () if flags.is_failed() => None,
+        () if flags.is_folder() => Some(Action::List),
+        () if flags.is_open() => Some(Action::Open),
+        () if flags.is_stat() || flags.is_link() => Some(Action::Look),
+        () => None,
+    }
+}
+
+fn stalls(counters: &Counters) -> u64 {
+    counters.open_stalls.wrapping_add(counters.name_stalls).wrapping_add(counters.read_stalls)
+}
+
+impl Session {
+    /// Looks at the counters of some programs, if it is time. Decides whose names are of interest.
+    pub(super) fn watch_names(&mut self) {
+        let now = self.now();
+        if now < self.walking.looks_at || self.programs.is_empty() {
+            return;
+        }
+        let (mut has_changed, mut memory_bytes) = (false, 0);
+        let count = self.programs.len();
+        let first = self.walking.next_look % count;
+        for at in (first..first + count.min(LOOKS_MAX)).map(|at| at % count) {
+            let is_read = self.reads_ahead(at);
+            let program = &mut self.programs[at];
+            let ReaderId(process) = program.reader();
+            let stalls = stalls(&program.counters());
+            let walker = &mut program.walker;
+            if stalls != walker.stalls {
+                walker.stalls = stalls;
+                // A process that has given up the processor nowhere has lost it.
+                let switches = ProcessFiles::voluntary_switches(process);
+                if switches.is_none() || switches != walker.switches {
+                    walker.switches = switches;
+                    walker.stalled_at = now;
+                    has_changed = true;
+                }
+            }
+            let is_noise = walker.is_noise(now);
+            let quiet_since = walker.stalled_at.max(walker.touched_at);
+            let is_quiet = is_noise
+                || now.saturating_sub(walker.stalled_at) >= QUIET
+                    && !(is_read
+                        || walker.is_under_way() && now.saturating_sub(quiet_since) < QUIET);
+            if !is_quiet && !program.wants_names() && self.walking.can_watch(program) {
+                if let Some(path) = &mut program.walker.path {
+                    path.0.forget();
+                    path.1.lose_sight();
+                    path.1.has_waited();
+                }
+                program.want_names(true);
+            } else if is_quiet && program.wants_names() {
+                program.want_names(false);
+            }
+        }
+        for program in &self.programs {
+            memory_bytes += program.walker.path.as_ref().map_or(0, |path| path.1.memory_bytes());
+        }
+        self.walking.memory_bytes = memory_bytes;
+        self.walking.next_look = first + LOOKS_MAX.min(count);
+        let interval = if has_changed { LOOK_MIN } else { self.walking.interval * 2 };
+        self.walking.interval = interval.clamp(LOOK_MIN, LOOK_MAX);
+        self.walking.looks_at = Nanos(now.0 + self.walking.interval.as_nanos() as u64);
+    }
+
+    /// Whether files are disclosed for a program and not read.
+    fn reads_ahead(&self, program: usize) -> bool {
+        let stream = self.programs[program].walker.stream;
+        stream.is_some_and(|stream| !self.policy.is_past(stream))
+    }
+
+    /// Takes in lookups that have ended, and asks for more.
+    pub(super) fn walk_ahead(&mut self) {
+        for Ahead { walk: number, listed, on, waited } in self.driver.take_ahead() {
+            let found =
+                self.programs.binary_search_by_key(&number, |program| program.walker.number);
+            let Ok(at) = found else { continue };
+            let walker = &mut self.programs[at].walker;
+            walker.under_way = walker.under_way.saturating_sub(1);
+            walker.is_due |= walker.under_way <= UNDER_WAY_LOW;
+            match (walker.walk(), listed) {
+                (None, _) => {}
+                (Some(walk), None) => walk.looked_up(on.unwrap_or(0), waited),
+                (Some(walk), Some((folder, listing))) => {
+                    walk.listed(&folder, listing, waited);
+                    walker.is_due = true;
+                }
+            }
+        }
+        for at in 0..self.programs.len() {
+            if self.programs[at].walker.is_due {
+                self.ask_ahead(at);
+            }
+        }
+    }
+
+    fn ask_ahead(&mut self, at: usize) {
+        let program = &mut self.programs[at];
+        let hinter = HinterId(program.reader().0);
+        let walker = &mut program.walker;
+        walker.is_due = false;
+        let files = FILES_WAITING_MAX.saturating_sub(self.policy.waiting_hints_by(hinter));
+        let names = UNDER_WAY_MAX.saturating_sub(walker.under_way);
+        let Some(walk) = walker.walk() else { return };
+        for request in walk.requests(Room { names, files }) {
+            self.request(at, request);
+        }
+    }
+
+    fn request(&mut self, at: usize, request: Request) {
+        let device_of =
+            |path: &[u8]| self.mounts.device_of(Path::new(std::ffi::OsStr::from_bytes(path)));
+        let walker = &mut self.programs[at].walker;
+        match request {
+            Request::Look { path, device } => {
+                walker.under_way += 1;
+                self.driver.look(device_of(&path), walker.number, path, device);
+            }
+            Request::List { folder, device } => {
+                walker.under_way += 1;
+                self.driver.list(device_of(&folder), walker.number, folder, device);
+            }
+            Request::Data { path, is_as_listed } => self.read_ahead(at, path, is_as_listed),
+            Request::Cancel => {
+                let stream = walker.stream;
+                let now = self.now();
+                stream.into_iter().for_each(|stream| self.policy.cancel(now, stream));
+            }
+        }
+    }
+
+    /// Discloses a file that a program will read.
+    fn read_ahead(&mut self, at: usize, path: Box<[u8]>, is_as_listed: bool) {
+        let path = PathBuf::from(std::ffi::OsString::from_vec(path.into()));
+        let trees = &self.walking.trees;
+        let of_tree = path.ancestors().find(|folder| trees.contains_key(*folder));
+        if !trees.is_empty()
+            && let Some(tree) = of_tree.map(Path::to_owned)
+        {
+            if is_as_listed {
+                return;
+            }
+            self.drop_tree(&tree);
+        }
+        let (now, ReaderId(process)) = (self.now(), self.programs[at].reader());
+        let stream = match self.programs[at].walker.stream {
+            Some(stream) => stream,
+            None => {
+                self.streams += 1;
+                let stream = self.policy.open_stream(now, HinterId(process), None);
+                *self.programs[at].walker.stream.insert(stream)
+            }
+        };
+        let disclosure = Disclosure::whole_file(path, Certainty::MaybeUnread);
+        self.disclose_for(Some(stream), stream, disclosure);
+    }
+
+    /// Takes back the files below `folder`, which were disclosed in an order in which they are not read.
+    fn drop_tree(&mut self, folder: &Path) {
+        let Some(stream) = self.walking.trees.remove(folder) else { return };
+        self.feeds.retain(|feed| feed.stream != stream);
+        let now = self.now();
+        self.policy.close(now, stream);
+    }
+
+    /// When the rings are to be polled for names, or the counters to be looked at; `None` without programs.
+    pub(super) fn names_due_in(&self) -> Option<Duration> {
+        if self.programs.is_empty() {
+            return None;
+        }
+        let now = self.now();
+        let is_busy = |program: &Program| {
+            let walker = &program.walker;
+            program.wants_names()
+                && now.saturating_sub(walker.touched_at.max(walker.stalled_at)) < QUIET
+        };
+        let look = Duration::from_nanos(self.walking.looks_at.saturating_sub(now).0);
+        Some(if self.programs.iter().any(is_busy) { look.min(POLL_WALK) } else { look })
+    }
+}
