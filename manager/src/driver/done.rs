@@ -26,16 +26,16 @@ pub(crate) enum Done {
     Ahead(Ahead),
 }
 
-/// A folder that was listed, and its entries if there are any to be had.
-pub(crate) type ListedFolder = (Arc<[u8]>, Option<Arc<Listing>>);
+/// A folder, and its entries if there are any to be had.
+pub(crate) type Listed = (Arc<[u8]>, Option<Arc<Listing>>);
 
 /// What came of a lookup ahead of a program.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     /// The number of the walk that it is for.
     pub(crate) walk: u64,
-    /// The folder that was listed, and its entries if there are any to be had; `None` for a lookup.
-    pub(crate) listed: Option<ListedFolder>,
+    /// The folder that was listed; `None` for a lookup.
+    pub(crate) listed: Option<Listed>,
     /// `st_dev` of what was looked up, as far as it is known.
     pub(crate) on: Option<u64>,
     /// Whether it has waited for a device.

@@ -69,6 +69,7 @@ pub(crate) struct Walker {
     number: u64,
     /// Counted stalls when they were looked at last, and when they had changed last.
     stalls: u64,
+    read_stalls: u64,
     /// Voluntary switches of its threads when stalls had changed last.
     switches: Option<u64>,
     stalled_at: Nanos,
@@ -153,17 +154,15 @@ impl Walking {
         let Some(files) = self.files.as_ref().filter(|_| !touches.is_empty()) else { return };
         let ReaderId(process) = program.reader();
         let walker = &mut program.walker;
-        let path = walker.path.get_or_insert_with(|| Box::new((Names::default(), Walk::new())));
-        let (names, walk) = &mut **path;
+        let (names, walk) = walker.path_made();
         names.begin_turn(touches);
-        walker.touched_at = now;
         for touch in touches {
             let place = names.place(process, files, touch);
             let (Some((folder, name)), Some(action)) = (place, action_of(touch)) else { continue };
             let waited = touch.duration_ns >= STALL_THRESHOLD_NS;
             walk.touch(walks::Touch { folder, name, action, waited });
-            walker.is_due = true;
         }
+        (walker.touched_at, walker.is_due) = (now, true);
     }
 
     /// The report so far.
@@ -207,6 +206,14 @@ impl Walker {
         is_noise && has_begun
     }
 
+    fn path_made(&mut self) -> &mut (Names, Walk) {
+        self.path.get_or_insert_with(|| Box::new((Names::default(), Walk::new())))
+    }
+
+    fn walk_made(&mut self) -> &mut Walk {
+        &mut self.path_made().1
+    }
+
     fn walk(&mut self) -> Option<&mut Walk> {
         self.path.as_mut().map(|path| &mut path.1)
     }
@@ -247,7 +254,8 @@ impl Session {
             let is_read = self.reads_ahead(at);
             let program = &mut self.programs[at];
             let ReaderId(process) = program.reader();
-            let stalls = stalls(&program.counters());
+            let counters = program.counters();
+            let stalls = stalls(&counters);
             let walker = &mut program.walker;
             if stalls != walker.stalls {
                 walker.stalls = stalls;
@@ -257,6 +265,11 @@ impl Session {
                     walker.switches = switches;
                     walker.stalled_at = now;
                     has_changed = true;
+                    if std::mem::replace(&mut walker.read_stalls, counters.read_stalls)
+                        != counters.read_stalls
+                    {
+                        walker.walk_made().has_waited();
+                    }
                 }
             }
             let is_noise = walker.is_noise(now);
@@ -269,7 +282,6 @@ impl Session {
                 if let Some(path) = &mut program.walker.path {
                     path.0.forget();
                     path.1.lose_sight();
-                    path.1.has_waited();
                 }
                 program.want_names(true);
             } else if is_quiet && program.wants_names() {

@@ -195,7 +195,7 @@ impl Walk {
         self.tracks.iter_mut().for_each(Track::forget_places);
     }
 
-    /// A read of the process has waited.
+    /// Reads of the process have waited.
     pub(crate) fn has_waited(&mut self) {
         self.waits.read_waited();
     }
@@ -207,7 +207,11 @@ impl Walk {
 
     /// Takes in a call of the process.
     pub(crate) fn touch(&mut self, touch: Touch) {
-        if !touch.waited && !self.waits.any() {
+        if touch.action == Action::Open {
+            self.waits.opens();
+        }
+        let is_idle = !self.has_files && (self.counts.names_ahead == 0 || self.waits.is_noise());
+        if !touch.waited && is_idle && !self.waits.any() {
             // E: all that matters is which folders it knows.
             if touch.action == Action::List {
                 let path = join(touch.folder, touch.name);
@@ -481,7 +485,8 @@ impl Walk {
                 };
                 if !self.is_expected(listed, entry.1, action)
                     || asked == Action::Open && !of.is_own
-                    || !self.waits.is_waiting(listed.listing.device())
+                    || !(self.waits.is_waiting(listed.listing.device())
+                        || asked != Action::Look && self.waits.reads_wait())
                 {
                     continue;
                 }

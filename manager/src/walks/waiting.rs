@@ -14,6 +14,9 @@ const GRANT_MAX: u32 = 32;
 /// After so many lookups ahead that did not wait, a call adds half as much.
 const QUICK_MAX: u32 = 32;
 
+/// What a read that waited adds, in opens: names may be in memory while data is not.
+const READ_WAITED: u32 = 64;
+
 /// Bound of the allowance: so many quick lookups in a row end it.
 const ALLOWANCE_MAX: u32 = 512;
 
@@ -25,6 +28,8 @@ const DEVICES_MAX: usize = 16;
 pub(super) struct Waits {
     /// Of names whose device is not known.
     anywhere: Waiting,
+    /// Opens for which reads are taken to wait.
+    reads: u32,
     /// By `st_dev`.
     devices: Vec<(u64, Waiting)>,
 }
@@ -46,12 +51,17 @@ impl Default for Waiting {
 impl Waits {
     /// Whether calls wait anywhere.
     pub(super) fn any(&self) -> bool {
-        self.anywhere.is_waiting()
+        self.anywhere.is_waiting() || self.reads_wait()
+    }
+
+    /// Whether reads wait.
+    pub(super) fn reads_wait(&self) -> bool {
+        self.reads > 0
     }
 
     /// Whether no lookup ahead has waited for long, although calls took long: the process has no processor of its own.
     pub(super) fn is_noise(&self) -> bool {
-        self.anywhere.grant <= 1
+        self.anywhere.grant <= 1 && !self.reads_wait()
     }
 
     /// Whether calls wait for this device.
@@ -68,10 +78,14 @@ impl Waits {
         }
     }
 
-    /// A read, of a file on any device.
+    /// Reads have waited, of files on any device.
     pub(super) fn read_waited(&mut self) {
-        self.anywhere.call(true, false);
-        self.devices.iter_mut().for_each(|(_, waiting)| waiting.call(true, false));
+        self.reads = (self.reads + READ_WAITED).min(ALLOWANCE_MAX);
+    }
+
+    /// The process opens a file.
+    pub(super) fn opens(&mut self) {
+        self.reads = self.reads.saturating_sub(1);
     }
 
     /// A lookup ahead.
@@ -140,6 +154,16 @@ mod tests {
         assert!(lookups < 1400 && waits.is_noise(), "{lookups}");
         waits.lookup(1, true);
         assert!(waits.is_waiting(1) && !waits.is_noise() && !waits.is_waiting(2));
+    }
+
+    #[test]
+    fn reads_may_wait_while_names_are_in_memory() {
+        let mut waits = Waits::default();
+        waits.read_waited();
+        (0..1000).for_each(|_| waits.lookup(1, false));
+        assert!(waits.any() && waits.reads_wait() && !waits.is_waiting(1) && !waits.is_noise());
+        (0..READ_WAITED).for_each(|_| waits.opens());
+        assert!(!waits.any() && waits.is_noise());
     }
 
     #[test]
