@@ -57,11 +57,31 @@ fn advice_that_names_what_will_be_read_is_a_hint() {
     assert_eq!(with(&[], needed), 1);
     assert_eq!(with(&["--observe", "none"], needed), 0);
     assert_eq!(with(&["--no-hints"], needed), 0);
-    assert_eq!(with(&[], "os.posix_fadvise(fd, 10, 100, os.POSIX_FADV_SEQUENTIAL)"), 1);
     assert_eq!(with(&[], "os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)"), 0);
     assert_eq!(with(&[], "os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_NOREUSE)"), 0);
     let populate = "m = mmap.mmap(fd, 0, mmap.MAP_PRIVATE | 0x8000, mmap.PROT_READ)";
     assert_eq!(with(&[], populate), 1);
+}
+
+/// A hint for a file that is not read keeps the interest in reads up.
+#[test]
+fn sequential_advice_about_a_large_file_is_a_hint() {
+    if !have("python3") {
+        return;
+    }
+    let folder = sample_folder();
+    fs::write(folder.path().join("large"), vec![1; 3 << 20]).expect("written");
+    fs::write(folder.path().join("unread"), vec![1; 3 << 20]).expect("written");
+    fs::write(folder.path().join("list"), "unread\n").expect("written");
+    let list = ["--hints", "list"];
+    let hints = |name: &str| {
+        let advice = format!(
+            "time.sleep(0.2)\nlarge = os.open('{name}', os.O_RDONLY)\n\
+             os.posix_fadvise(large, 0, 0, os.POSIX_FADV_SEQUENTIAL)"
+        );
+        given(&run(folder.path(), &list, &format!("{BEGIN}{advice}\n{END}")))
+    };
+    assert_eq!((hints("large"), hints("file-35.txt")), (2, 1));
 }
 
 #[test]

@@ -49,7 +49,11 @@ impl Mounted {
         self.mount();
         let figures = self.backing.path().with_extension("figures");
         let mut hinted = foretell();
-        hinted.args(["run", "--quiet", "--json"]).arg(&figures).arg("--").args(command);
+        hinted.args(["run", "--quiet", "--json"]).arg(&figures);
+        if command[0].starts_with("python") {
+            hinted.arg("--no-hint-args"); // It may be a script that runs other programs.
+        }
+        hinted.arg("--").args(command);
         let hinted = self.output(hinted);
         let mut plain = Command::new(command[0]);
         plain.args(&command[1..]);

@@ -43,6 +43,7 @@ use foretell_protocol::layout::STALL_THRESHOLD_NS;
 use crate::Source;
 use crate::connections::Connections;
 use crate::driver::done::DoneQueue;
+use crate::driver::file::OpenFile;
 use crate::driver::{End, Ended, PageCache, Subject};
 use crate::explain::Explanation;
 use crate::fault::{Fault, FaultState};
@@ -142,8 +143,8 @@ pub(crate) struct Session {
     observed: Observed,
     /// Processes without the library.
     sighted: Sighted,
-    /// Words of processes that were dropped before they were looked up.
-    dropped_words: u64,
+    /// Words of processes, and guesses of what they will read, that were dropped before they were looked up.
+    dropped_guesses: u64,
     /// Folders that wait to be listed, each with the stream of the process that named it.
     walks: VecDeque<(PathBuf, Visits, Option<StreamId>)>,
     walking: Walking,
@@ -188,8 +189,21 @@ struct Name {
     certainty: Certainty,
     /// The stream of the process among whose words it is.
     owner: Option<StreamId>,
-    /// The file that it must be, if that is known.
-    file: Option<FileId>,
+    /// What the file must be, if that is known.
+    expected: Option<Expected>,
+}
+
+/// What a name must mean when it is looked up. Else its hint is dropped.
+#[derive(Clone, Copy, Debug)]
+struct Expected {
+    file: FileId,
+    size_bytes_min: u64,
+}
+
+impl Expected {
+    fn is(&self, file: &OpenFile) -> bool {
+        self.file == file.id() && self.size_bytes_min <= file.size_bytes()
+    }
 }
 
 /// A source of hints that is not a program, and its stream.
@@ -236,7 +250,7 @@ impl Session {
             advice_streams: AdviceStreams::new(),
             observed: Observed::new(observer),
             sighted: Sighted::new(outside),
-            dropped_words: 0,
+            dropped_guesses: 0,
             walks: VecDeque::new(),
             walking: Walking::new(observes),
             sources: 0,
@@ -385,12 +399,12 @@ impl Session {
         self.disclose_for(None, stream, disclosure);
     }
 
-    /// As `disclose`, if the path names `file` when it is looked up.
-    fn disclose_file(&mut self, stream: StreamId, disclosure: Disclosure, file: FileId) {
+    /// As `disclose`, if the path names what is `expected` when it is looked up.
+    fn disclose_file(&mut self, stream: StreamId, disclosure: Disclosure, expected: Expected) {
         let name = NameId(self.next_name);
         self.disclose_for(None, stream, disclosure);
         if let Some(name) = self.names.get_mut(&name) {
-            name.file = Some(file);
+            name.expected = Some(expected);
         }
     }
 
@@ -401,7 +415,7 @@ impl Session {
         let device = self.mounts.device_of(&disclosure.path);
         self.names_bytes += bytes_of_name(&disclosure.path);
         let (path, certainty) = (disclosure.path, disclosure.certainty);
-        self.names.insert(name, Name { path, certainty, owner, file: None });
+        self.names.insert(name, Name { path, certainty, owner, expected: None });
         let (extent, repeats) = (disclosure.extent, disclosure.repeats);
         let now = self.now();
         let (target, order) = (Target::Name(name), disclosure.order);
@@ -419,8 +433,10 @@ impl Session {
     /// Takes out names whose hints were cancelled or passed over.
     fn take_dropped_names(&mut self) {
         for name in self.policy.take_dropped_names() {
-            let is_word = self.take_name(name).is_some_and(|name| name.owner.is_some());
-            self.dropped_words += u64::from(is_word);
+            let is_guess = self.take_name(name).is_some_and(|name| {
+                name.owner.is_some() || name.certainty == Certainty::MaybeUnread
+            });
+            self.dropped_guesses += u64::from(is_guess);
         }
     }
 
@@ -509,7 +525,7 @@ impl Session {
 
     fn outcome_of_lookup(
         &mut self,
-        Name { path, certainty, owner, file: expected }: Name,
+        Name { path, certainty, owner, expected }: Name,
         device: DeviceId,
         end: End,
     ) -> (Outcome, Option<FileId>) {
@@ -517,7 +533,7 @@ impl Session {
             End::Found(_) if matches!(certainty, Certainty::MaybeFolder(_)) => {
                 return (Outcome::Void, None);
             }
-            End::Found(file) if expected.is_some_and(|expected| expected != file.id()) => {
+            End::Found(file) if expected.is_some_and(|expected| !expected.is(&file)) => {
                 return (Outcome::Void, None);
             }
             End::Found(file) => {
@@ -698,7 +714,7 @@ impl Session {
     fn unanswered_guesses(&mut self) -> u64 {
         self.take_dropped_names();
         let is_guess = |name: &&Name| name.certainty != Certainty::File;
-        self.dropped_words + self.names.values().filter(is_guess).count() as u64
+        self.dropped_guesses + self.names.values().filter(is_guess).count() as u64
     }
 
     fn report(mut self) -> Report {

@@ -10,6 +10,8 @@
 //! The record names the descriptor and the file's identity. The path comes from `/proc`, where a link names the file that is
 //! open, so it may be another file by now. The lookup compares the identity, and drops the hint if it differs.
 //!
+//! A file of which other hints are known is left to them: `cat` gives advice for each of its arguments.
+//!
 //! Not here: advice about memory (`madvise`). It names an address, and which file is mapped there is not known.
 
 use std::collections::HashMap;
@@ -17,10 +19,13 @@ use std::collections::HashMap;
 use foretell_policy::{Extent, FileId, HinterId, ReaderId, Segment, StreamId};
 use foretell_protocol::{Advice, AdviceKind, Advised};
 
-use super::Session;
+use super::{Expected, Session};
 use crate::driver::file::file_id;
 use crate::lineage::ProcessId;
 use crate::source::{Certainty, Disclosure};
+
+/// Sequential advice about a smaller file is left to the kernel, which reads ahead as far as the program reads such a file at once.
+const SEQUENTIAL_MIN_BYTES: u64 = 1 << 20;
 
 /// The streams of processes that have given advice.
 pub(super) type AdviceStreams = HashMap<ProcessId, StreamId>;
@@ -54,8 +59,13 @@ impl Session {
             Segment { offset_bytes: 0, length_bytes: u64::MAX } => Extent::WholeFile,
             part => Extent::Segments([part].into()),
         };
-        let whole = Disclosure::whole_file(path, Certainty::MaybeFile);
-        self.disclose_file(stream, Disclosure { extent, ..whole }, file);
+        let whole = Disclosure::whole_file(path, Certainty::MaybeUnread);
+        let size_bytes_min = match advice.kind {
+            AdviceKind::Sequential => SEQUENTIAL_MIN_BYTES,
+            _ => 0,
+        };
+        let expected = Expected { file, size_bytes_min };
+        self.disclose_file(stream, Disclosure { extent, ..whole }, expected);
     }
 
     /// Closes the stream of a process that has ended.

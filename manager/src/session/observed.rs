@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use foretell_policy::{Extent, FileId, HinterId, Nanos, Order, ReaderId, Segment, StreamId};
 
-use super::Session;
+use super::{Expected, Session};
 use crate::lineage::ProcessId;
 use crate::observer::{Observation, Observer};
 use crate::reads::Reads;
@@ -109,7 +109,7 @@ impl Session {
         let extent = Extent::Segments([rest].into());
         let (order, certainty) = (Order::Given, Certainty::MaybeFile);
         let disclosure = Disclosure { path, extent, repeats: 1, order, certainty };
-        self.disclose_file(stream, disclosure, file);
+        self.disclose_file(stream, disclosure, Expected { file, size_bytes_min: 0 });
     }
 
     fn end_order(&mut self, of: (ProcessId, u64)) {
