@@ -145,16 +145,19 @@ fn files_are_read_ahead_of_programs_that_open_them_in_order() {
 #[test]
 fn walks_are_switched_off() {
     let Some(mounted) = Mounted::new(fill) else { return };
-    for option in ["--no-hints", "--observe=none"] {
+    for option in [&["--no-hints"][..], &["--observe", "none"]] {
         let program = env!("CARGO_BIN_EXE_foretell");
         let figures = mounted.backing.path().with_extension("off");
-        let words = ["run", "-q", option, "--json"];
         let mut run = Command::new(program);
-        run.args(words).arg(&figures).args(["--", "du", "-s", "."]);
+        run.args(["run", "-q"])
+            .args(option)
+            .arg("--json")
+            .arg(&figures)
+            .args(["--", "du", "-s", "."]);
         assert!(mounted.output(run).status.success());
         let read: serde_json::Value =
             serde_json::from_slice(&fs::read(&figures).expect("written")).expect("JSON");
-        assert_eq!(number(&read, "names", "looked_up"), 0, "{option}: {read}");
+        assert_eq!(number(&read, "names", "looked_up"), 0, "{option:?}: {read}");
         fs::remove_file(figures).expect("it is there");
     }
 }

@@ -391,7 +391,7 @@ impl Session {
             let tree = folder.clone();
             let files = walk::disclosures(folder, visits).map(Ok);
             let stream = self.start_feed(Box::new(files), true, owner);
-            self.walking.note_tree(tree, stream);
+            self.walking.note_tree(tree, visits, stream);
         }
     }
 
@@ -446,7 +446,8 @@ impl Session {
             return;
         }
         let (policy, ended_programs) = (&mut self.policy, &mut self.ended_programs);
-        let (walking, streams, mut touches) = (&mut self.walking, &mut self.streams, Vec::new());
+        let (walking, streams, files) = (&mut self.walking, &mut self.streams, self.files.as_ref());
+        let mut touches = Vec::new();
         let (mut behind, mut ended_processes, mut advices) = (false, Vec::new(), Vec::new());
         self.programs.retain_mut(|program| {
             let of = program.reader();
@@ -462,7 +463,7 @@ impl Session {
             });
             reads.tell();
             let told_blocks = reads.told_blocks();
-            walking.take(program, &touches, now);
+            walking.take(program, files, &touches, now);
             touches.clear();
             let is_behind = told_blocks >= TURN_BLOCKS_MAX;
             behind |= is_behind;

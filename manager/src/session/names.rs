@@ -140,7 +140,7 @@ impl Names {
             Base::WorkingFolder => self.working_folder.clone(),
             Base::Folder(number) => self.folders.get(&number).cloned(),
             Base::Descriptor(number) => {
-                let read = || Some(bytes_of(&files.opened_folder(process, number)?));
+                let read = || Some(bytes_of(&files.path_of_descriptor(process, number.into())?));
                 self.descriptors.entry(number).or_insert_with(read).clone()
             }
         }

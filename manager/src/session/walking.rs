@@ -5,13 +5,14 @@
 //!
 //! *Interest.* A program writes a record for each name only while its names are of interest: from its start, and then for as
 //! long as its calls wait or something is looked up ahead of it. Opens and reads that wait are counted in the program's ring
-//! always. So a look at the counters, every [`LOOK_MIN`] to [`LOOK_MAX`], tells when a program waits again.
+//! always. So a look at the counters, every [`LOOK_MIN`] to [`LOOK_MAX`], tells when a program waits again. A program that gives
+//! up the processor may wait for names, which are not counted, so it is watched for a moment.
 //!
 //! *Files* that will be read are disclosed to the policy on a stream of the process, which bounds and paces them. A file that
 //! another source has disclosed is left out: one below a folder that a command line names, and one of which hints exist when it
 //! is looked up ([`Session::outcome_of_lookup`]).
 //!
-//! Cost: a program that never waits is watched for [`QUIET`].
+//! Cost: a program that never waits is watched for [`FIRST_WATCH`].
 
 use std::collections::HashMap;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -27,7 +28,8 @@ use crate::driver::done::Ahead;
 use crate::process_files::ProcessFiles;
 use crate::programs::Program;
 use crate::report::NameReport;
-use crate::source::{Certainty, Disclosure};
+use crate::source::{Certainty, Disclosure, Visits};
+use crate::walks::listing::Order;
 use crate::walks::{self, Action, Request, Room, Walk};
 
 /// Lookups under way for one program at a time. As many as the threads of a device that look ahead.
@@ -42,6 +44,9 @@ const FILES_WAITING_MAX: usize = 256;
 /// A program whose calls have not waited for so long is not watched any more.
 const QUIET: Nanos = Nanos(20_000_000);
 
+/// So long it is watched from its start: most programs begin their work by then.
+const FIRST_WATCH: Nanos = Nanos(100_000_000);
+
 /// Bounds of the time for which a program is not watched since its slow calls are noise.
 const NOISE_MIN: Nanos = Nanos(50_000_000);
 const NOISE_MAX: Nanos = Nanos(1_000_000_000);
@@ -49,6 +54,13 @@ const NOISE_MAX: Nanos = Nanos(1_000_000_000);
 /// Bounds of the interval between two looks at the counters.
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(50);
+
+/// As long as a program is young, its counters are looked at this often: much of what it does may lie ahead.
+const LOOK_YOUNG: Duration = Duration::from_millis(10);
+const YOUNG: Nanos = Nanos(1_000_000_000);
+
+/// Programs in one turn of which `/proc` tells whether they have given up the processor, 20 µs each.
+const GLIMPSES_MAX: usize = 16;
 
 /// Programs whose counters are looked at in one turn, some 10 µs.
 const LOOKS_MAX: usize = 128;
@@ -67,6 +79,10 @@ const TREES_MAX: usize = 4096;
 pub(crate) struct Walker {
     /// Its number among the walkers.
     number: u64,
+    begun_at: Nanos,
+    /// When voluntary switches may have it watched again, and the pause before.
+    glimpse_at: Nanos,
+    glimpse: Nanos,
     /// Counted stalls when they were looked at last, and when they had changed last.
     stalls: u64,
     read_stalls: u64,
@@ -88,8 +104,7 @@ pub(crate) struct Walker {
 
 /// What belongs to no single program.
 pub(crate) struct Walking {
-    /// `None` if no program can be watched, or is to be.
-    files: Option<ProcessFiles>,
+    is_on: bool,
     next_number: u64,
     looks_at: Nanos,
     interval: Duration,
@@ -99,14 +114,14 @@ pub(crate) struct Walking {
     ended: walks::Counts,
     name_stall_s: f64,
     /// Folders with all below them that were disclosed.
-    trees: HashMap<PathBuf, StreamId>,
+    trees: HashMap<PathBuf, (Visits, StreamId)>,
 }
 
 impl Walking {
     /// `is_on`: whether any program is watched.
     pub(super) fn new(is_on: bool) -> Self {
         Walking {
-            files: if is_on { ProcessFiles::open() } else { None },
+            is_on,
             next_number: 0,
             looks_at: Nanos::ZERO,
             interval: LOOK_MIN,
@@ -127,7 +142,7 @@ impl Walking {
     pub(super) fn begin(&mut self, program: &mut Program, now: Nanos) {
         self.next_number += 1;
         program.walker.number = self.next_number;
-        program.walker.stalled_at = now;
+        (program.walker.begun_at, program.walker.stalled_at) = (now, now);
         program.walker.stalls = stalls(&program.counters());
         if self.can_watch(program) {
             program.want_names(true);
@@ -137,21 +152,27 @@ impl Walking {
     }
 
     fn can_watch(&self, program: &Program) -> bool {
-        self.files.is_some()
+        self.is_on
             && program.reader() != ReaderId(0)
             && (self.memory_bytes < MEMORY_MAX_BYTES || program.walker.path.is_some())
     }
 
     /// Notes that all files below `folder` are being disclosed on `stream`.
-    pub(super) fn note_tree(&mut self, folder: PathBuf, stream: StreamId) {
+    pub(super) fn note_tree(&mut self, folder: PathBuf, visits: Visits, stream: StreamId) {
         if self.trees.len() < TREES_MAX {
-            self.trees.insert(folder, stream);
+            self.trees.insert(folder, (visits, stream));
         }
     }
 
     /// Takes in what a program has touched in this turn.
-    pub(super) fn take(&self, program: &mut Program, touches: &[Touch], now: Nanos) {
-        let Some(files) = self.files.as_ref().filter(|_| !touches.is_empty()) else { return };
+    pub(super) fn take(
+        &self,
+        program: &mut Program,
+        files: Option<&ProcessFiles>,
+        touches: &[Touch],
+        now: Nanos,
+    ) {
+        let Some(files) = files.filter(|_| self.is_on && !touches.is_empty()) else { return };
         let ReaderId(process) = program.reader();
         let walker = &mut program.walker;
         let (names, walk) = walker.path_made();
@@ -210,8 +231,14 @@ impl Walker {
         self.path.get_or_insert_with(|| Box::new((Names::default(), Walk::new())))
     }
 
-    fn walk_made(&mut self) -> &mut Walk {
-        &mut self.path_made().1
+    /// Whether it need not be watched. `is_read`: files are read ahead of it.
+    fn is_quiet(&mut self, now: Nanos, is_read: bool) -> bool {
+        let since = |at| now.saturating_sub(at);
+        if since(self.begun_at) < FIRST_WATCH {
+            return false;
+        }
+        let is_walking = self.is_under_way() && since(self.touched_at) < QUIET;
+        self.is_noise(now) || since(self.stalled_at) >= QUIET && !is_read && !is_walking
     }
 
     fn walk(&mut self) -> Option<&mut Walk> {
@@ -236,6 +263,50 @@ fn action_of(touch: &Touch) -> Option<Action> {
     }
 }
 
+/// The order of a tree in which a walk goes; `None` if no tree is disclosed in that order.
+fn visits_of(order: Order, is_deferred: bool) -> Option<Visits> {
+    match (order, is_deferred) {
+        (Order::Listed, false) => Some(Visits::Listed),
+        (Order::Inode, false) => Some(Visits::ByInode),
+        (Order::Sorted, false) => Some(Visits::ByName),
+        (Order::Sorted, true) => Some(Visits::FilesFirst),
+        (Order::Listed | Order::Inode, true) => None,
+    }
+}
+
+/// Notes whether calls of a program have waited since the last look. Returns whether they have.
+///
+/// Calls about names count only while the program is watched. One that is not, and has given up the processor, gets a short
+/// watch, and again after a while: it may have waited for a pipe.
+fn note_waits(program: &mut Program, now: Nanos, glimpses: &mut usize) -> bool {
+    let counters = program.counters();
+    let (stalls, ReaderId(process)) = (stalls(&counters), program.reader());
+    let (is_watched, walker) = (program.wants_names(), &mut program.walker);
+    let has_stalled = stalls != walker.stalls;
+    let may_glimpse = !is_watched && now >= walker.glimpse_at && *glimpses > 0;
+    if !has_stalled && !may_glimpse {
+        return false;
+    }
+    *glimpses = glimpses.saturating_sub(1);
+    walker.stalls = stalls;
+    // A process that has given up the processor nowhere has lost it, where its calls took long.
+    let switches = ProcessFiles::voluntary_switches(process);
+    if switches.is_some() && std::mem::replace(&mut walker.switches, switches) == switches {
+        return false;
+    }
+    walker.stalled_at = now;
+    if has_stalled {
+        walker.glimpse = Nanos::ZERO;
+    } else {
+        walker.glimpse = Nanos((walker.glimpse.0 * 2).clamp(NOISE_MIN.0, NOISE_MAX.0));
+    }
+    walker.glimpse_at = Nanos(now.0 + QUIET.0 + walker.glimpse.0);
+    if std::mem::replace(&mut walker.read_stalls, counters.read_stalls) != counters.read_stalls {
+        walker.path_made().1.has_waited();
+    }
+    has_stalled
+}
+
 fn stalls(counters: &Counters) -> u64 {
     counters.open_stalls.wrapping_add(counters.name_stalls).wrapping_add(counters.read_stalls)
 }
@@ -247,37 +318,15 @@ impl Session {
         if now < self.walking.looks_at || self.programs.is_empty() {
             return;
         }
-        let (mut has_changed, mut memory_bytes) = (false, 0);
         let count = self.programs.len();
         let first = self.walking.next_look % count;
+        let (mut has_changed, mut is_young, mut glimpses) = (false, false, GLIMPSES_MAX);
         for at in (first..first + count.min(LOOKS_MAX)).map(|at| at % count) {
             let is_read = self.reads_ahead(at);
             let program = &mut self.programs[at];
-            let ReaderId(process) = program.reader();
-            let counters = program.counters();
-            let stalls = stalls(&counters);
-            let walker = &mut program.walker;
-            if stalls != walker.stalls {
-                walker.stalls = stalls;
-                // A process that has given up the processor nowhere has lost it.
-                let switches = ProcessFiles::voluntary_switches(process);
-                if switches.is_none() || switches != walker.switches {
-                    walker.switches = switches;
-                    walker.stalled_at = now;
-                    has_changed = true;
-                    if std::mem::replace(&mut walker.read_stalls, counters.read_stalls)
-                        != counters.read_stalls
-                    {
-                        walker.walk_made().has_waited();
-                    }
-                }
-            }
-            let is_noise = walker.is_noise(now);
-            let quiet_since = walker.stalled_at.max(walker.touched_at);
-            let is_quiet = is_noise
-                || now.saturating_sub(walker.stalled_at) >= QUIET
-                    && !(is_read
-                        || walker.is_under_way() && now.saturating_sub(quiet_since) < QUIET);
+            has_changed |= note_waits(program, now, &mut glimpses);
+            is_young |= now.saturating_sub(program.walker.begun_at) < YOUNG;
+            let is_quiet = program.walker.is_quiet(now, is_read);
             if !is_quiet && !program.wants_names() && self.walking.can_watch(program) {
                 if let Some(path) = &mut program.walker.path {
                     path.0.forget();
@@ -288,13 +337,14 @@ impl Session {
                 program.want_names(false);
             }
         }
-        for program in &self.programs {
-            memory_bytes += program.walker.path.as_ref().map_or(0, |path| path.1.memory_bytes());
-        }
-        self.walking.memory_bytes = memory_bytes;
+        let bytes_of = |program: &Program| {
+            program.walker.path.as_ref().map_or(0, |path| path.1.memory_bytes())
+        };
+        self.walking.memory_bytes = self.programs.iter().map(bytes_of).sum();
         self.walking.next_look = first + LOOKS_MAX.min(count);
         let interval = if has_changed { LOOK_MIN } else { self.walking.interval * 2 };
-        self.walking.interval = interval.clamp(LOOK_MIN, LOOK_MAX);
+        let most = if is_young { LOOK_YOUNG } else { LOOK_MAX };
+        self.walking.interval = interval.clamp(LOOK_MIN, most);
         self.walking.looks_at = Nanos(now.0 + self.walking.interval.as_nanos() as u64);
     }
 
@@ -355,7 +405,9 @@ impl Session {
                 walker.under_way += 1;
                 self.driver.list(device_of(&folder), walker.number, folder, device);
             }
-            Request::Data { path, is_as_listed } => self.read_ahead(at, path, is_as_listed),
+            Request::Data { path, order, is_deferred } => {
+                self.read_ahead(at, path, visits_of(order, is_deferred));
+            }
             Request::Cancel => {
                 let stream = walker.stream;
                 let now = self.now();
@@ -365,14 +417,14 @@ impl Session {
     }
 
     /// Discloses a file that a program will read.
-    fn read_ahead(&mut self, at: usize, path: Box<[u8]>, is_as_listed: bool) {
+    fn read_ahead(&mut self, at: usize, path: Box<[u8]>, visits: Option<Visits>) {
         let path = PathBuf::from(std::ffi::OsString::from_vec(path.into()));
         let trees = &self.walking.trees;
         let of_tree = path.ancestors().find(|folder| trees.contains_key(*folder));
         if !trees.is_empty()
             && let Some(tree) = of_tree.map(Path::to_owned)
         {
-            if is_as_listed {
+            if trees.get(&tree).map(|tree| tree.0) == visits {
                 return;
             }
             self.drop_tree(&tree);
@@ -392,7 +444,7 @@ impl Session {
 
     /// Takes back the files below `folder`, which were disclosed in an order in which they are not read.
     fn drop_tree(&mut self, folder: &Path) {
-        let Some(stream) = self.walking.trees.remove(folder) else { return };
+        let Some((_, stream)) = self.walking.trees.remove(folder) else { return };
         self.feeds.retain(|feed| feed.stream != stream);
         let now = self.now();
         self.policy.close(now, stream);

@@ -16,8 +16,12 @@ use super::listing::{EntryIndex, Kind, ORDERS, Order};
 const FIT: u8 = 2;
 const BELIEF_MAX: u8 = 8;
 
-/// From here on an order is believed: two steps.
+/// In a folder of fewer entries, a step that fits may do so by chance, and counts half.
+const SMALL_ENTRIES: u32 = 16;
+
+/// From here on an order is believed: two steps, or three where data follows from it.
 const BELIEVED: u8 = 2 * FIT;
+const BELIEVED_OPEN: u8 = 3 * FIT;
 
 /// Entries that a step may be off.
 const NEAR: u32 = 8;
@@ -88,7 +92,13 @@ impl Track {
     }
 
     pub(super) fn is_believed(&self) -> bool {
-        self.beliefs[self.best] >= BELIEVED
+        let least = if self.action == Action::Open { BELIEVED_OPEN } else { BELIEVED };
+        self.beliefs[self.best] >= least
+    }
+
+    /// Whether an order is believed as much as can be: a new folder needs no proof.
+    pub(super) fn is_certain(&self) -> bool {
+        self.beliefs[self.best] == BELIEF_MAX
     }
 
     /// How many entries to go ahead, 0 while no order is believed.
@@ -142,11 +152,11 @@ impl Track {
             // The first entry of this folder: a program may begin anywhere.
             let steps = self.judge(listed, classes, None, entry);
             if steps.contains(&Step::Fits) && steps.iter().any(|&step| step != Step::Fits) {
-                self.learn(steps);
+                self.learn(listed, steps);
             }
             return None;
         };
-        self.learn(steps);
+        self.learn(listed, steps);
         let best = self.best;
         if steps[best] == Step::Fits {
             self.learn_filter(listed, classes, recent[number], entry);
@@ -207,7 +217,8 @@ impl Track {
         if taken == 0 && unmet <= UNMET_MAX { Step::Fits } else { Step::Near }
     }
 
-    fn learn(&mut self, steps: [Step; ORDERS.len()]) {
+    fn learn(&mut self, listed: &Listed, steps: [Step; ORDERS.len()]) {
+        let fit = if listed.listing.len() < SMALL_ENTRIES { FIT / 2 } else { FIT };
         let best = self.best;
         match steps[best] {
             Step::Fits if self.is_believed() => {
@@ -218,7 +229,7 @@ impl Track {
         }
         for (belief, step) in self.beliefs.iter_mut().zip(steps) {
             match step {
-                Step::Fits => *belief = (*belief + FIT).min(BELIEF_MAX),
+                Step::Fits => *belief = (*belief + fit).min(BELIEF_MAX),
                 Step::Near if *belief < BELIEVED => *belief /= 2,
                 Step::Near => {}
                 Step::Astray => *belief /= 2,

@@ -36,7 +36,7 @@ use ahead::{Ahead, Coming, Manner};
 use belief::{Place, Track};
 use classes::Classes;
 use folders::{Contents, FolderId, Folders, Listed, join, split};
-use listing::{EntryIndex, Listing};
+use listing::{EntryIndex, Listing, Order};
 use waiting::Waits;
 
 /// Most names that are looked up ahead of a process. Its window seldom needs to be larger than what devices work on at a time.
@@ -100,9 +100,9 @@ pub(crate) enum Request {
     List { folder: Arc<[u8]>, device: Option<u64> },
     /// Look this name up, on the device of this number (`st_dev`).
     Look { path: Box<[u8]>, device: u64 },
-    /// Read this file. `is_as_listed`: files are read in the order in which folders list them, with those below a folder in the
-    /// folder's place.
-    Data { path: Box<[u8]>, is_as_listed: bool },
+    /// Read this file. Files are read in this order of their folders, with those below a folder after all of its files if
+    /// `is_deferred`, else in the folder's place.
+    Data { path: Box<[u8]>, order: Order, is_deferred: bool },
     /// The files requested before and not read yet are not expected any more.
     Cancel,
 }
@@ -414,7 +414,7 @@ impl Walk {
     pub(crate) fn requests(&mut self, mut room: Room) -> Vec<Request> {
         let mut requests = Vec::new();
         let opens = &self.tracks[Action::Open as usize];
-        let is_as_listed = opens.best() == listing::Order::Listed && self.deferred <= 0;
+        let (order, is_deferred) = (opens.best(), self.deferred > 0);
         if self.has_files && !opens.is_believed() && !opens.places().is_empty() {
             self.has_files = false;
             requests.push(Request::Cancel);
@@ -440,7 +440,7 @@ impl Walk {
         for (folder, entry) in self.coming(Action::Open, Action::Open, room.files) {
             self.has_files = true;
             let path = self.path_of(folder, entry, Action::Open);
-            requests.extend(path.map(|(path, _)| Request::Data { path, is_as_listed }));
+            requests.extend(path.map(|(path, _)| Request::Data { path, order, is_deferred }));
         }
         for action in [Action::Open, Action::Look] {
             for (folder, entry) in self.coming(action, Action::Look, room.names) {
@@ -474,6 +474,10 @@ impl Walk {
         for place in places {
             if coming.len() >= most {
                 break;
+            }
+            let steps = self.folders.listed(place.folder).map_or(0, |of| of.recent(action).len());
+            if asked == Action::Open && steps < 2 && !track.is_certain() {
+                continue;
             }
             let mut left = window.div_ceil(places.len() as u32);
             for next in Ahead::new(&self.folders, manner, (place.folder, place.entry)) {
