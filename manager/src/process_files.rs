@@ -86,14 +86,6 @@ impl ProcessFiles {
         (is_there && self.shares_paths(process)).then_some(path)
     }
 
-    /// The folder behind a descriptor of a process, if the process has this process's root and mounts.
-    pub(crate) fn opened_folder(&self, process: ProcessId, descriptor: u32) -> Option<PathBuf> {
-        self.working_folder(process)?;
-        let folder = std::fs::read_link(format!("/proc/{process}/fd/{descriptor}")).ok()?;
-        let is_there = folder.is_absolute() && !folder.as_os_str().as_bytes().ends_with(REMOVED);
-        is_there.then_some(folder)
-    }
-
     /// How often the threads of a process have given the processor up by themselves, as they do to wait for a device. `None`
     /// for a process of many threads.
     pub(crate) fn voluntary_switches(process: ProcessId) -> Option<u64> {
