@@ -81,7 +81,9 @@ impl<'a> Summary<'a> {
             ending,
             core_dumped,
             elapsed_s: elapsed.as_secs_f64(),
-            stall_s: report.programs.read_stall_s + report.programs.open_stall_s,
+            stall_s: report.programs.read_stall_s
+                + report.programs.open_stall_s
+                + report.names.stall_s,
             kernel_read_bytes,
             seen_share: kernel_read_bytes.filter(|&all| all > 0).map(share),
             report,
