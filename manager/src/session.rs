@@ -542,7 +542,8 @@ impl Session {
                 if certainty == Certainty::MaybeUnread && self.policy.wants(id) {
                     return (Outcome::Void, None);
                 }
-                if file.opened_in() < IN_MEMORY {
+                // A name that was looked up ahead says nothing of the data.
+                if file.opened_in() < IN_MEMORY && certainty != Certainty::MaybeUnread {
                     self.warmth.found(Instant::now());
                 }
                 if let Some(explanation) = &mut self.explanation {

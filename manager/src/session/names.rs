@@ -57,10 +57,9 @@ impl Default for Names {
 }
 
 impl Names {
-    /// Forgets what may have changed while the process was not watched.
+    /// Forgets what may have changed while the process was not watched. Numbers of folders are never used again.
     pub(super) fn forget(&mut self) {
         self.is_stale = true;
-        self.folders.clear();
     }
 
     /// Another turn begins, with these touches. Forgets the descriptors.

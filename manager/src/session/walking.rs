@@ -42,7 +42,7 @@ const UNDER_WAY_LOW: usize = 32;
 const FILES_WAITING_MAX: usize = 256;
 
 /// A program whose calls have not waited for so long is not watched any more.
-const QUIET: Nanos = Nanos(20_000_000);
+const QUIET: Nanos = Nanos(50_000_000);
 
 /// So long it is watched from its start: most programs begin their work by then.
 const FIRST_WATCH: Nanos = Nanos(100_000_000);
@@ -237,7 +237,9 @@ impl Walker {
         if since(self.begun_at) < FIRST_WATCH {
             return false;
         }
-        let is_walking = self.is_under_way() && since(self.touched_at) < QUIET;
+        // A call may be in the queue of a slow device, behind lookups ahead of it.
+        let may_go_on = self.is_under_way() && since(self.touched_at) < QUIET;
+        let is_walking = self.under_way > 0 || may_go_on;
         self.is_noise(now) || since(self.stalled_at) >= QUIET && !is_read && !is_walking
     }
 

@@ -57,6 +57,10 @@ const GUESSES_MAX: u32 = 16;
 /// Folders that wait to be listed because the process goes through them.
 const WANTED_MAX: usize = 64;
 
+/// Files directly ahead that are not requested: the process opens them before they could be fetched. The policy would find them
+/// in memory, and take the files behind them for cached too.
+const HEAD_START: u32 = 2;
+
 /// After a search has found all there is, the next one comes when this part of the entries ahead may be used.
 const SCAN_DIVISOR: u64 = 8;
 
@@ -479,7 +483,7 @@ impl Walk {
             if asked == Action::Open && steps < 2 && !track.is_certain() {
                 continue;
             }
-            let mut left = window.div_ceil(places.len() as u32);
+            let (mut left, mut near) = (window.div_ceil(places.len() as u32), 0);
             for next in Ahead::new(&self.folders, manner, (place.folder, place.entry)) {
                 let (entry, of, listed) = match next {
                     Coming::Entry(entry, of, listed) => (entry, of, listed),
@@ -497,7 +501,9 @@ impl Walk {
                 // Listing begins with a lookup.
                 let is_asked = listed.is_asked(entry.1, asked)
                     || asked == Action::Look && listed.is_asked(entry.1, Action::List);
-                if !is_asked && !coming.contains(&entry) {
+                let is_too_near = asked == Action::Open && near < HEAD_START;
+                near += 1;
+                if !is_asked && !is_too_near && !coming.contains(&entry) {
                     coming.push(entry);
                 }
                 (left, seen) = (left - 1, seen + 1);
