@@ -282,9 +282,23 @@ pub fn unmount_path(path: &Path, kind: &Kind) -> Result<(), MountError> {
             Some(user) if !is_root() && user != rustix::process::getuid().as_raw() => {
                 Err(MountError::NotYours { path: path.into(), user })
             }
-            _ => table::unmount(&place, force),
+            _ => unmount_patiently(&place, force),
         },
         _ => Err(not_mounted()),
+    }
+}
+
+/// Unmounts what is at `path`. Waits for programs that are about to close their files: the manager of a run that has ended may
+/// still have lookups under way.
+fn unmount_patiently(path: &Path, force: Force) -> Result<(), MountError> {
+    let patience_ends = Instant::now() + BUSY_PATIENCE;
+    loop {
+        match table::unmount(path, force) {
+            Err(MountError::Busy { .. }) if Instant::now() < patience_ends => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            result => return result,
+        }
     }
 }
 
