@@ -13,7 +13,7 @@
 //! Words that name what will be written are left out: the last one of a copy, the one behind `-o`, the archive of `tar c`.
 //!
 //! The source discloses the command line of the run. The processes that it starts have command lines too: the manager reads
-//! them itself ([`lineage`](crate::lineage)), by the same rules.
+//! them itself (`lineage.rs`), by the same rules.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

@@ -6,7 +6,7 @@
 //!
 //! A folder is open only while it is listed. The consumer of the files may be slow, and an open folder keeps its file system
 //! from being unmounted. So a folder is listed in parts, each from the place where the last one ended. A part that is to be sorted
-//! is larger: only folders beyond [`SORTED_MAX`] entries come in several sorted parts.
+//! is larger: only folders beyond 64 Ki entries come in several sorted parts.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
