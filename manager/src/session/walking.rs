@@ -12,7 +12,7 @@
 //! another source has disclosed is left out: one below a folder that a command line names, and one of which hints exist when it
 //! is looked up ([`Session::outcome_of_lookup`]).
 //!
-//! Cost: a program that never waits is watched for [`FIRST_WATCH`].
+//! Cost: a program that never waits is watched for [`FIRST_WATCH`], or for [`QUICK_MAX`] touches.
 
 use std::collections::HashMap;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -43,6 +43,9 @@ const FILES_WAITING_MAX: usize = 256;
 
 /// A program whose calls have not waited for so long is not watched any more.
 const QUIET: Nanos = Nanos(50_000_000);
+
+/// A program that has touched more names in a row without waiting, and ahead of which nothing is under way, has its names in memory.
+const QUICK_MAX: u32 = 256;
 
 /// So long it is watched from its start: most programs begin their work by then.
 const FIRST_WATCH: Nanos = Nanos(100_000_000);
@@ -89,6 +92,8 @@ pub(crate) struct Walker {
     /// Voluntary switches of its threads when stalls had changed last.
     switches: Option<u64>,
     stalled_at: Nanos,
+    /// Touches since the last one that waited.
+    quick_touches: u32,
     touched_at: Nanos,
     /// `None` before the first touch.
     path: Option<Box<(Names, Walk)>>,
@@ -175,14 +180,17 @@ impl Walking {
         let Some(files) = files.filter(|_| self.is_on && !touches.is_empty()) else { return };
         let ReaderId(process) = program.reader();
         let walker = &mut program.walker;
+        let mut quick_touches = walker.quick_touches;
         let (names, walk) = walker.path_made();
         names.begin_turn(touches);
         for touch in touches {
             let place = names.place(process, files, touch);
             let (Some((folder, name)), Some(action)) = (place, action_of(touch)) else { continue };
             let waited = touch.duration_ns >= STALL_THRESHOLD_NS;
+            quick_touches = if waited { 0 } else { quick_touches + 1 };
             walk.touch(walks::Touch { folder, name, action, waited });
         }
+        walker.quick_touches = quick_touches;
         (walker.touched_at, walker.is_due) = (now, true);
     }
 
@@ -234,6 +242,9 @@ impl Walker {
     /// Whether it need not be watched. `is_read`: files are read ahead of it.
     fn is_quiet(&mut self, now: Nanos, is_read: bool) -> bool {
         let since = |at| now.saturating_sub(at);
+        if self.quick_touches > QUICK_MAX && !is_read && self.under_way == 0 {
+            return true;
+        }
         if since(self.begun_at) < FIRST_WATCH {
             return false;
         }
@@ -297,6 +308,7 @@ fn note_waits(program: &mut Program, now: Nanos, glimpses: &mut usize) -> bool {
         return false;
     }
     walker.stalled_at = now;
+    walker.quick_touches = 0;
     if has_stalled {
         walker.glimpse = Nanos::ZERO;
     } else {
