@@ -43,10 +43,10 @@ Examples:
   foretell check grep
   foretell check --json - ./server | jq .seen";
 
-/// Exit code for a program whose reads are seen in part.
+/// Exit code: a part of the program's reads is seen.
 const SEEN_IN_PART: u8 = 3;
 
-/// Exit code for a program whose reads are seen from outside at best.
+/// Exit code: the program's reads are seen from outside at best.
 const SEEN_FROM_OUTSIDE: u8 = 4;
 
 /// Bytes of a script's first line that are read: as many as `preload/src/executable.c` reads.

@@ -118,7 +118,7 @@ fn odd_arguments_do_no_harm() {
     let folder = sample_folder();
     let program = compile("odd_arguments", folder.path());
     let program = program.to_str().expect("text");
-    // The child has not executed a program: its arguments are those of its parent.
+    // The child has executed no program, so its command line is its parent's.
     let words = [program, "overwrite", "file-35.txt", "file-37.txt"];
     let (output, figures) = run(folder.path(), &[], &words);
     assert_eq!(output.status.code(), Some(0));

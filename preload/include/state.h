@@ -315,4 +315,17 @@ static inline void count_read(struct foretell_ring_header *header, struct descri
     count(&header->read_stalls, 1);
 }
 
+/* The body of a hook of a call that names something. `call` forwards; `then` records it, given start_ns and `result`. */
+#define NAMING_BODY(type, call, then)                                                              \
+    do {                                                                                           \
+        if (LIKELY(!wants_names(ring())))                                                          \
+            return call;                                                                           \
+        uint64_t start_ns = foretell_name_begins();                                                \
+        if (start_ns == 0)                                                                         \
+            return call;                                                                           \
+        type result = call;                                                                        \
+        then;                                                                                      \
+        return result;                                                                             \
+    } while (0)
+
 #endif

@@ -10,19 +10,6 @@
 #include "real.h"
 #include "state.h"
 
-/* `call` forwards; `then` records it, given start_ns and `result`. */
-#define FOLDER_BODY(type, call, then)                                                              \
-    do {                                                                                           \
-        if (LIKELY(!wants_names(ring())))                                                          \
-            return call;                                                                           \
-        uint64_t start_ns = foretell_name_begins();                                                \
-        if (start_ns == 0)                                                                         \
-            return call;                                                                           \
-        type result = call;                                                                        \
-        then;                                                                                      \
-        return result;                                                                             \
-    } while (0)
-
 static __attribute__((noinline)) void opened_folder(uint64_t start_ns, const char *path, DIR *folder)
 {
     int fd = folder != NULL ? dirfd(folder) : -1;
@@ -32,7 +19,7 @@ static __attribute__((noinline)) void opened_folder(uint64_t start_ns, const cha
 
 HOOK(DIR *, opendir, (const char *path))
 {
-    FOLDER_BODY(DIR *, REAL_LATE(opendir)(path), opened_folder(start_ns, path, result));
+    NAMING_BODY(DIR *, REAL_LATE(opendir)(path), opened_folder(start_ns, path, result));
 }
 
 /* A descriptor that was opened without O_DIRECTORY is known to be a folder's only now. */
@@ -44,7 +31,7 @@ static __attribute__((noinline)) void opened_descriptor(uint64_t start_ns, int f
 
 HOOK(DIR *, fdopendir, (int fd))
 {
-    FOLDER_BODY(DIR *, REAL_LATE(fdopendir)(fd), opened_descriptor(start_ns, fd, result));
+    NAMING_BODY(DIR *, REAL_LATE(fdopendir)(fd), opened_descriptor(start_ns, fd, result));
 }
 
 HOOK(int, closedir, (DIR * folder))
@@ -63,7 +50,7 @@ static void read_folder(uint64_t start_ns)
 #define READDIR(name)                                                                              \
     HOOK(struct dirent *, name, (DIR * folder))                                                    \
     {                                                                                              \
-        FOLDER_BODY(struct dirent *, REAL_LATE(name)(folder), read_folder(start_ns));              \
+        NAMING_BODY(struct dirent *, REAL_LATE(name)(folder), read_folder(start_ns));              \
     }
 READDIR(readdir)
 READDIR(readdir64)
@@ -71,14 +58,14 @@ READDIR(readdir64)
 #define READDIR_R(name)                                                                            \
     HOOK(int, name, READDIR_R_ARGS)                                                                \
     {                                                                                              \
-        FOLDER_BODY(int, REAL_LATE(name)(folder, to, place), read_folder(start_ns));              \
+        NAMING_BODY(int, REAL_LATE(name)(folder, to, place), read_folder(start_ns));              \
     }
 READDIR_R(readdir_r)
 READDIR_R(readdir64_r)
 
 HOOK(ssize_t, getdents64, (int fd, void *to, size_t bytes))
 {
-    FOLDER_BODY(ssize_t, REAL(getdents64)(fd, to, bytes), read_folder(start_ns));
+    NAMING_BODY(ssize_t, REAL(getdents64)(fd, to, bytes), read_folder(start_ns));
 }
 
 static void scanned(uint64_t start_ns, int folder, const char *path, int result)
@@ -90,7 +77,7 @@ static void scanned(uint64_t start_ns, int folder, const char *path, int result)
 #define SCANDIR(name)                                                                              \
     HOOK(int, name, SCANDIR_ARGS)                                                                  \
     {                                                                                              \
-        FOLDER_BODY(int, REAL_LATE(name)(path, list, filter, compare),                             \
+        NAMING_BODY(int, REAL_LATE(name)(path, list, filter, compare),                             \
                     scanned(start_ns, AT_FDCWD, path, result));                                    \
     }
 SCANDIR(scandir)
@@ -99,7 +86,7 @@ SCANDIR(scandir64)
 #define SCANDIRAT(name)                                                                            \
     HOOK(int, name, SCANDIRAT_ARGS)                                                                \
     {                                                                                              \
-        FOLDER_BODY(int, REAL_LATE(name)(folder, path, list, filter, compare),                     \
+        NAMING_BODY(int, REAL_LATE(name)(folder, path, list, filter, compare),                     \
                     scanned(start_ns, folder, path, result));                                      \
     }
 SCANDIRAT(scandirat)
@@ -151,7 +138,7 @@ static __attribute__((noinline)) void walk_began(uint64_t start_ns, char *const 
 #define FTS_OPEN(name)                                                                             \
     HOOK(FTS *, name, FTS_OPEN_ARGS)                                                               \
     {                                                                                              \
-        FOLDER_BODY(FTS *, REAL_LATE(name)(paths, options, compare),                               \
+        NAMING_BODY(FTS *, REAL_LATE(name)(paths, options, compare),                               \
                     walk_began(start_ns, paths, result));                                          \
     }
 FTS_OPEN(fts_open)
@@ -178,7 +165,7 @@ static __attribute__((noinline)) void walked(uint64_t start_ns, const FTS *walk,
 #define FTS_READ(name)                                                                             \
     HOOK(FTSENT *, name, (FTS * walk))                                                             \
     {                                                                                              \
-        FOLDER_BODY(FTSENT *, REAL_LATE(name)(walk), walked(start_ns, walk, result));              \
+        NAMING_BODY(FTSENT *, REAL_LATE(name)(walk), walked(start_ns, walk, result));              \
     }
 FTS_READ(fts_read)
 FTS_READ(fts64_read)
@@ -186,7 +173,7 @@ FTS_READ(fts64_read)
 #define FTS_CHILDREN(name)                                                                         \
     HOOK(FTSENT *, name, (FTS * walk, int options))                                                \
     {                                                                                              \
-        FOLDER_BODY(FTSENT *, REAL_LATE(name)(walk, options), read_folder(start_ns));              \
+        NAMING_BODY(FTSENT *, REAL_LATE(name)(walk, options), read_folder(start_ns));              \
     }
 FTS_CHILDREN(fts_children)
 FTS_CHILDREN(fts64_children)

@@ -9,16 +9,7 @@
 
 /* `call` forwards. what: FORETELL_TOUCH_… base, name: the path, which is NULL if it is not to be recorded. */
 #define NAME_BODY(type, what, base, name, call)                                                    \
-    do {                                                                                           \
-        if (LIKELY(!wants_names(ring())))                                                          \
-            return call;                                                                           \
-        uint64_t start_ns = foretell_name_begins();                                                \
-        if (start_ns == 0)                                                                         \
-            return call;                                                                           \
-        type result = call;                                                                        \
-        foretell_named(start_ns, what, base, name, result < 0 ? -1 : 0);                           \
-        return result;                                                                             \
-    } while (0)
+    NAMING_BODY(type, call, foretell_named(start_ns, what, base, name, result < 0 ? -1 : 0))
 
 #define STAT(name)                                                                                 \
     HOOK(int, name, STAT_ARGS)                                                                     \
@@ -92,16 +83,7 @@ static __attribute__((noinline)) void read_link(uint64_t start_ns, int folder, c
 }
 
 #define READLINK_BODY(folder, call)                                                                \
-    do {                                                                                           \
-        if (LIKELY(!wants_names(ring())))                                                          \
-            return call;                                                                           \
-        uint64_t start_ns = foretell_name_begins();                                                \
-        if (start_ns == 0)                                                                         \
-            return call;                                                                           \
-        ssize_t result = call;                                                                     \
-        read_link(start_ns, folder, path, bytes, result);                                          \
-        return result;                                                                             \
-    } while (0)
+    NAMING_BODY(ssize_t, call, read_link(start_ns, folder, path, bytes, result))
 
 HOOK(ssize_t, readlink, (const char *path, char *to, size_t bytes))
 {

@@ -55,7 +55,7 @@ pub(super) enum Seen {
     Part,
     /// They are seen from outside only.
     Outside,
-    /// They are not seen: the kernel lets nobody but root look at the process.
+    /// They are not seen. The kernel allows only root to look at the process.
     Nothing,
 }
 

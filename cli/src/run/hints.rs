@@ -47,8 +47,8 @@ impl HintArgs {
         self.from_files.iter().any(|(_, path)| path.as_os_str() == "-")
     }
 
-    /// Opens the sources for a run of `command`: first those that the user named. The setting is that of the run, if a source is
-    /// followed to the processes that the program starts.
+    /// Opens the sources for a run of `command`, the ones that the user named first. Also returns the setting of the run, if a
+    /// source is followed to the processes that the program starts.
     pub(super) fn open(
         &self,
         command: &[OsString],
