@@ -10,14 +10,19 @@
 //!    pending in the manager too, which tells it from a signal to `foretell run` alone ([`ManagerProcess::takes_part_in`]).
 //! B. [`start_behind`] is for a run in place, in which this process becomes the program. The manager is then not its child, has
 //!    its own session, reports nothing, and ends after the program.
+//!
+//! The control socket is opened before the fork. So the program need not wait until the manager has started: a connection that it
+//! makes meanwhile waits in the socket's queue. A manager that cannot start closes the socket, and programs then do without it.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use foretell_manager::{Manager, ManagerState, Options, Report, Root};
+use foretell_manager::{Manager, ManagerError, ManagerState, Options, Report, Root};
+use foretell_protocol::Listener;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
@@ -33,6 +38,9 @@ const END_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Prefix of a line about a panic in the manager; such lines precede its report.
 const TOLD: &str = "panic ";
+
+/// Prefix of the line that a manager writes in place of a report if it cannot start.
+const FAILED: &str = "failed ";
 
 /// Arenas of the manager's allocator. Two: each takes 64 MiB of a limited address space.
 const ARENAS_MAX: libc::c_int = 2;
@@ -78,7 +86,7 @@ impl ManagerProcess {
     /// Call it while this process has a single thread, with all signals blocked.
     ///
     /// # Errors
-    /// The system is out of processes or descriptors, or the manager cannot start.
+    /// The system is out of processes or descriptors. A manager that cannot start says so in its report.
     pub(crate) fn start(
         mut options: Options,
         inherited: InheritedDescriptors,
@@ -88,19 +96,27 @@ impl ManagerProcess {
         let (report, reporter) = pipe_with(PipeFlags::CLOEXEC).map_err(cannot_start)?;
         let budget_bytes = options.budget_bytes;
         options.root = Some(Root::ChildrenOf(std::process::id()));
+        let listener = Listener::bind().map_err(cannot_start)?;
+        let address = listener.address().to_owned();
         // SAFETY: there is one thread, so the child finds no lock taken and no structure half changed.
         let forked = unsafe { libc::fork() };
         if forked == 0 {
             drop((control, report));
             inherited.close();
             replace_by_null(outputs);
-            serve(options, File::from(reporter), |_| until_told(File::from(told)));
+            let reporter = Some(File::from(reporter));
+            serve(
+                || Manager::start_at(listener, options),
+                reporter,
+                || {
+                    until_told(File::from(told));
+                },
+            );
         }
         let pid = forked_pid(forked)?;
-        drop((told, reporter));
+        drop((told, reporter, listener));
         let process = pidfd_open(pid, PidfdFlags::empty()).ok();
-        let mut report = BufReader::new(File::from(report));
-        let address = address(&mut report)?;
+        let report = BufReader::new(File::from(report));
         let control = File::from(control);
         Ok(ManagerProcess { address, budget_bytes, pid, process, control, report })
     }
@@ -149,11 +165,15 @@ impl ManagerProcess {
         }
         let mut text = &text[..];
         while let Some(rest) = text.strip_prefix(TOLD.as_bytes()) {
-            let end = rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len());
+            let (line, rest) = first_line(rest);
             if !quiet {
-                note(format_args!("in the manager: {}", String::from_utf8_lossy(&rest[..end])));
+                note(format_args!("in the manager: {line}"));
             }
-            text = rest.get(end + 1..).unwrap_or_default();
+            text = rest;
+        }
+        if let Some(reason) = text.strip_prefix(FAILED.as_bytes()) {
+            let reason = first_line(reason).0.into_owned();
+            return Report::empty(ManagerState::Failed(reason), budget_bytes);
         }
         serde_json::from_slice(text).unwrap_or_else(|_| Report::empty(state, budget_bytes))
     }
@@ -171,9 +191,10 @@ pub(crate) fn start_behind(
     let program = rustix::process::getpid();
     options.root = Some(Root::Process(std::process::id()));
     let ends = pidfd_open(program, PidfdFlags::empty()).map_err(cannot_start)?;
-    let (report, reporter) = pipe_with(PipeFlags::CLOEXEC).map_err(cannot_start)?;
+    let listener = Listener::bind().map_err(cannot_start)?;
+    let address = listener.address().to_owned();
     let has_children = signals::has_children();
-    let start = || {
+    let start = move || {
         // SAFETY: there is one thread, so the child finds no lock taken and no structure half changed.
         let forked = unsafe { if has_children { signals::fork_silently() } else { libc::fork() } };
         if forked == 0 {
@@ -183,18 +204,19 @@ pub(crate) fn start_behind(
                 // SAFETY: ends the child at once; what `exit` would run belongs to the parent.
                 unsafe { libc::_exit(0) }
             }
-            drop(report);
             inherited.close();
             let _ = rustix::process::setsid();
-            serve(options, File::from(reporter), |reporter| {
-                drop(reporter.take());
-                while !is_readable(&ends, Duration::MAX) {}
-            });
+            serve(
+                || Manager::start_at(listener, options),
+                None,
+                || {
+                    while !is_readable(&ends, Duration::MAX) {}
+                },
+            );
         }
         let between = forked_pid(forked)?;
         signals::wait_for_any_kind(between);
-        drop(reporter);
-        address(&mut BufReader::new(File::from(report)))
+        Ok(address)
     };
     // Children from before foretell was executed stay for the program to wait for.
     if has_children { start() } else { signals::without_children(start) }
@@ -218,15 +240,10 @@ fn forked_pid(forked: libc::pid_t) -> Result<Pid, String> {
     pid.ok_or_else(|| cannot_start(std::io::Error::last_os_error()))
 }
 
-/// Reads the address of a manager that is starting from its first line.
-fn address(report: &mut impl BufRead) -> Result<String, String> {
-    let mut line = String::new();
-    report.read_line(&mut line).map_err(cannot_start)?;
-    match line.trim_end().split_once(' ') {
-        Some(("ready", address)) => Ok(address.to_owned()),
-        Some((_, message)) => Err(message.to_owned()),
-        None => Err("the manager ended while it was starting".into()),
-    }
+/// The first line of `text`, and what follows it.
+fn first_line(text: &[u8]) -> (Cow<'_, str>, &[u8]) {
+    let end = text.iter().position(|&byte| byte == b'\n').unwrap_or(text.len());
+    (String::from_utf8_lossy(&text[..end]), text.get(end + 1..).unwrap_or_default())
 }
 
 /// Waits until the other end of `told` is closed, and discards the signals that it names.
@@ -245,8 +262,12 @@ fn is_readable(fd: impl AsFd, patience: Duration) -> bool {
     matches!(poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)), Ok(1))
 }
 
-/// Runs in the child: serves until `until` returns, then reports and ends.
-fn serve(options: Options, reporter: File, until: impl FnOnce(&mut Option<File>)) -> ! {
+/// Runs in the child: starts the manager, serves until `until` returns, then reports and ends.
+fn serve(
+    start: impl FnOnce() -> Result<Manager, ManagerError>,
+    reporter: Option<File>,
+    until: impl FnOnce(),
+) -> ! {
     let _ = rustix::thread::set_name(c"foretell-manag");
     signals::write_no_core();
     // Each arena takes 64 MiB of a limited address space (`ulimit -v`), and memory freed in one is not reused in another.
@@ -256,12 +277,9 @@ fn serve(options: Options, reporter: File, until: impl FnOnce(&mut Option<File>)
     // unmounted.
     let _ = without_standard_files();
     let _ = rustix::process::chdir("/");
-    let mut reporter = Some(reporter);
-    let code = match Manager::start(options) {
+    let code = match start() {
         Ok(manager) => {
-            let ready = format!("ready {}\n", manager.address());
-            let _ = reporter.as_ref().map(|mut file| file.write_all(ready.as_bytes()));
-            until(&mut reporter);
+            until();
             // Programs that outlive the run are told that it is over, even if there is no report.
             let report = manager.stop();
             if let Some(mut reporter) = reporter {
@@ -273,8 +291,7 @@ fn serve(options: Options, reporter: File, until: impl FnOnce(&mut Option<File>)
             0
         }
         Err(error) => {
-            let failed = format!("failed {error}\n");
-            let _ = reporter.as_ref().map(|mut file| file.write_all(failed.as_bytes()));
+            let _ = reporter.map(|mut file| writeln!(file, "{FAILED}{error}"));
             1
         }
     };

@@ -21,6 +21,9 @@ const AHEAD_MAX: usize = 1024;
 /// Bytes that the disclosures ahead of the session may take in all. The last one may exceed it.
 const AHEAD_MAX_BYTES: usize = 4 << 20;
 
+/// Disclosures that are taken before a source that waits for room goes on, so that it is not woken for each.
+const ROOM: usize = AHEAD_MAX / 2;
+
 /// Stack of a source's thread, which parses lists and lists folders.
 const STACK_BYTES: usize = 256 * 1024;
 
@@ -49,6 +52,11 @@ impl State {
     fn is_full(&self) -> bool {
         self.items.len() >= AHEAD_MAX || self.bytes >= AHEAD_MAX_BYTES
     }
+
+    /// Whether a source that waits for room may go on.
+    fn has_room(&self) -> bool {
+        self.items.len() <= AHEAD_MAX - ROOM && self.bytes <= AHEAD_MAX_BYTES / 2
+    }
 }
 
 impl Queue {
@@ -57,15 +65,23 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for room and adds `item`. Returns whether the session still takes items.
-    fn push(&self, item: SourceItem) -> bool {
+    /// Waits for room and adds `item`. Rings `bell` if the session may be waiting for it. Returns whether the session still takes
+    /// items.
+    fn push(&self, item: SourceItem, bell: &DoneQueue) -> bool {
         let mut state = self.lock();
-        while state.is_full() && !state.session_has_ended {
-            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+        if state.is_full() {
+            while !state.has_room() && !state.session_has_ended {
+                state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
         }
         state.bytes += bytes_of(&item);
         state.items.push_back(item);
-        !state.session_has_ended
+        let (is_first, is_taken) = (state.items.len() == 1, !state.session_has_ended);
+        drop(state);
+        if is_first {
+            bell.ring();
+        }
+        is_taken
     }
 }
 
@@ -78,7 +94,7 @@ fn bytes_of(item: &SourceItem) -> usize {
 }
 
 impl Feed {
-    /// Starts `source`. `bell` is rung for each item. If no thread can be started, the source yields nothing.
+    /// Starts `source`. `bell` is rung when items come in and none waits. If no thread can be started, the source yields nothing.
     pub(crate) fn start(
         source: Box<dyn Iterator<Item = SourceItem> + Send>,
         bell: Arc<DoneQueue>,
@@ -107,7 +123,7 @@ impl Feed {
             Some(item) => state.bytes -= bytes_of(item),
             None => self.finished = state.source_has_ended,
         }
-        if !state.is_full() {
+        if state.has_room() {
             self.queue.room.notify_one();
         }
         item
@@ -133,10 +149,9 @@ impl Supplied {
     fn supply(self, source: Box<dyn Iterator<Item = SourceItem> + Send>) {
         for item in source {
             foretell_fault::point("foretell-source");
-            if !self.0.push(item) {
+            if !self.0.push(item, &self.1) {
                 return;
             }
-            self.1.ring();
         }
     }
 }

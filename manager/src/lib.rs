@@ -127,8 +127,15 @@ impl Manager {
     /// # Errors
     /// [`ManagerError`], when the system is out of descriptors or threads, or limits leave too few of them.
     pub fn start(options: Options) -> Result<Self, ManagerError> {
+        Self::start_at(Listener::bind().map_err(ManagerError::Socket)?, options)
+    }
+
+    /// Starts a manager in this process, which hears programs at `listener`. They may have connected before.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_at(listener: Listener, options: Options) -> Result<Self, ManagerError> {
         let threads = Threads::new().map_err(ManagerError::Processes)?;
-        let listener = Listener::bind().map_err(ManagerError::Socket)?;
         let address = listener.address().to_owned();
         let bell = Arc::new(DoneQueue::new().map_err(ManagerError::Start)?);
         let stop = Arc::new(AtomicBool::new(false));

@@ -585,9 +585,7 @@ impl Session {
     fn start_fetches(&mut self) {
         self.policy_has_more = false;
         self.paused_for = self.warmth.rest(Instant::now(), || {
-            let counters = self.programs.iter().map(Program::counters);
-            let calls: u64 =
-                counters.map(|of| of.read_stalls + of.open_stalls + of.name_stalls).sum();
+            let calls: u64 = self.programs.iter_mut().map(Program::waits).sum();
             calls + self.observed.waits() + self.sighted.waits()
         });
         if self.paused_for.is_some() {

@@ -267,6 +267,14 @@ pub struct Counters {
     pub abandoned_records: u64,
 }
 
+impl Counters {
+    /// Number of calls of all kinds that took long.
+    #[must_use]
+    pub fn stalls(&self) -> u64 {
+        self.open_stalls.wrapping_add(self.name_stalls).wrapping_add(self.read_stalls)
+    }
+}
+
 /// A mapped ring. Unmapped on drop.
 #[derive(Debug)]
 pub struct RingReader {

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use foretell_policy::{HinterId, Nanos, ReaderId, StreamId};
-use foretell_protocol::{Counters, STALL_THRESHOLD_NS, Touch};
+use foretell_protocol::{STALL_THRESHOLD_NS, Touch};
 
 use super::Session;
 use super::names::Names;
@@ -148,7 +148,7 @@ impl Walking {
         self.next_number += 1;
         program.walker.number = self.next_number;
         (program.walker.begun_at, program.walker.stalled_at) = (now, now);
-        program.walker.stalls = stalls(&program.counters());
+        program.walker.stalls = program.counters().stalls();
         if self.can_watch(program) {
             program.want_names(true);
             self.interval = LOOK_MIN;
@@ -293,7 +293,7 @@ fn visits_of(order: Order, is_deferred: bool) -> Option<Visits> {
 /// watch, and again after a while: it may have waited for a pipe.
 fn note_waits(program: &mut Program, now: Nanos, glimpses: &mut usize) -> bool {
     let counters = program.counters();
-    let (stalls, ReaderId(process)) = (stalls(&counters), program.reader());
+    let (stalls, ReaderId(process)) = (counters.stalls(), program.reader());
     let (is_watched, walker) = (program.wants_names(), &mut program.walker);
     let has_stalled = stalls != walker.stalls;
     let may_glimpse = !is_watched && now >= walker.glimpse_at && *glimpses > 0;
@@ -319,10 +319,6 @@ fn note_waits(program: &mut Program, now: Nanos, glimpses: &mut usize) -> bool {
         walker.path_made().1.has_waited();
     }
     has_stalled
-}
-
-fn stalls(counters: &Counters) -> u64 {
-    counters.open_stalls.wrapping_add(counters.name_stalls).wrapping_add(counters.read_stalls)
 }
 
 impl Session {
