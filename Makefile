@@ -62,6 +62,7 @@ install: build ## Install below PREFIX (/usr/local)
 	install -Dm755 $(TARGET_DIR)/release/foretell "$(DESTDIR)$(PREFIX)/bin/foretell"
 	install -Dm755 $(TARGET_DIR)/release/libforetell_preload.so \
 		"$(DESTDIR)$(PREFIX)/lib/foretell/libforetell_preload.so"
+	install -Dm755 $(TARGET_DIR)/release/foretell-tools "$(DESTDIR)$(PREFIX)/lib/foretell/foretell-tools"
 	install -Dm755 $(TARGET_DIR)/release/libforetell.so "$(DESTDIR)$(PREFIX)/lib/libforetell.so"
 	install -Dm644 $(TARGET_DIR)/release/libforetell.a "$(DESTDIR)$(PREFIX)/lib/libforetell.a"
 	install -Dm644 protocol/include/foretell.h "$(DESTDIR)$(PREFIX)/include/foretell.h"

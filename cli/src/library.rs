@@ -7,18 +7,15 @@ use std::path::{Path, PathBuf};
 /// The library's file name.
 const FILE_NAME: &str = "libforetell_preload.so";
 
-/// Its folder relative to the binary's: the same in a build, below `lib` when installed.
-const PLACES: [&str; 2] = ["", "../lib/foretell"];
+/// Folders of what belongs to the binary, relative to its own: the same in a build, one below `lib` when installed.
+pub(crate) const PLACES: [&str; 2] = ["", "../lib/foretell"];
 
 /// Finds the library.
 ///
 /// # Errors
 /// It is not found, or its path cannot be written in `LD_PRELOAD`.
 pub(crate) fn find() -> Result<PathBuf, String> {
-    let binary = std::env::current_exe()
-        .or_else(|error| executed().ok_or(error))
-        .map_err(|error| format!("cannot find foretell's own binary: {error}; mount /proc"))?;
-    let folder = binary.parent().unwrap_or(Path::new("/"));
+    let folder = own_folder()?;
     let found = PLACES
         .iter()
         .filter_map(|place| folder.join(place).join(FILE_NAME).canonicalize().ok())
@@ -37,6 +34,17 @@ pub(crate) fn find() -> Result<PathBuf, String> {
         ));
     }
     Ok(path)
+}
+
+/// The folder of this process's binary.
+///
+/// # Errors
+/// In words, if it cannot be found.
+pub(crate) fn own_folder() -> Result<PathBuf, String> {
+    let binary = std::env::current_exe()
+        .or_else(|error| executed().ok_or(error))
+        .map_err(|error| format!("cannot find foretell's own binary: {error}; mount /proc"))?;
+    Ok(binary.parent().unwrap_or(Path::new("/")).to_owned())
 }
 
 /// The path by which this process was executed. Does not need /proc.

@@ -3,7 +3,7 @@
 mod common;
 
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -216,33 +216,22 @@ fn an_unknown_fault_is_refused() {
 #[test]
 fn nothing_is_left_behind_when_foretell_is_killed() {
     let mut run = foretell()
-        .args(["run", "--", "sleep", "1"])
-        .stdout(Stdio::null())
+        .args(["run", "--", "sh", "-c", "echo $FORETELL_SOCKET; sleep 1"])
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .expect("it runs");
-    let children = format!("/proc/{0}/task/{0}/children", run.id());
-    let mut manager = String::new();
-    wait_for("the manager", || {
-        let listed = fs::read_to_string(&children).unwrap_or_default();
-        let found = listed.split_whitespace().find(|child| listens(child));
-        manager = found.unwrap_or_default().to_owned();
-        found.is_some()
-    });
+    let mut address = String::new();
+    let mut said = BufReader::new(run.stdout.take().expect("a pipe"));
+    said.read_line(&mut address).expect("text");
+    let manager = common::manager_of(&address);
     run.kill().expect("it was running");
     run.wait().expect("it has ended");
-    wait_for("the manager's end", || !Path::new("/proc").join(&manager).exists());
-    assert!(!listens(&manager), "the control socket is gone with its process");
-}
-
-/// Whether the process of this number has a manager's control socket.
-fn listens(pid: &str) -> bool {
-    let mut table = String::new();
-    fs::File::open("/proc/net/unix")
-        .and_then(|mut file| file.read_to_string(&mut table))
-        .expect("listed");
-    let marker = format!("/{pid}-");
-    table.lines().any(|line| line.contains("@foretell/") && line.contains(&marker))
+    wait_for("the manager's end", || !Path::new("/proc").join(manager.to_string()).exists());
+    assert!(
+        common::holders(address.trim()).is_empty(),
+        "the control socket is gone with its process"
+    );
 }
 
 #[test]

@@ -143,8 +143,15 @@ fn in_place_a_core_is_the_programs_own() {
 
 #[test]
 fn the_manager_in_place_ends_with_the_program() {
-    let output = under_foretell("sh").args(["-c", "echo $FORETELL_SOCKET"]).output();
-    let manager = manager_of(&String::from_utf8_lossy(&output.expect("it runs").stdout));
+    let mut run = under_foretell("sh");
+    run.args(["-c", "echo $FORETELL_SOCKET; read -r line"]);
+    let mut run = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
+    let mut line = String::new();
+    let mut said = BufReader::new(run.stdout.take().expect("a pipe"));
+    said.read_line(&mut line).expect("text");
+    let manager = manager_of(&line);
+    writeln!(run.stdin.take().expect("a pipe")).expect("it is read");
+    assert!(run.wait().expect("it ends").success());
     wait_until("the manager's end", || {
         let stat = fs::read_to_string(format!("/proc/{manager}/stat")).unwrap_or_default();
         // A zombie still has an entry.
@@ -319,8 +326,11 @@ fn the_manager_has_no_output_open() {
         let stdout = std::os::fd::AsRawFd::as_raw_fd(said.get_ref());
         let stdout = fs::read_link(format!("/proc/self/fd/{stdout}")).expect("a pipe");
         assert!(files(run.id()).contains(&json));
-        let of_manager = files(manager_of(&line));
-        assert!(!of_manager.contains(&json) && !of_manager.contains(&stdout), "{of_manager:?}");
+        let manager = manager_of(&line);
+        wait_until("the manager to close them", || {
+            let of_manager = files(manager);
+            !of_manager.contains(&json) && !of_manager.contains(&stdout)
+        });
         writeln!(run.stdin.take().expect("a pipe")).expect("it is read");
         assert!(run.wait().expect("it ends").success());
     }

@@ -137,10 +137,37 @@ pub(crate) fn wait_until(what: &str, mut there: impl FnMut() -> bool) {
     panic!("waited 30 s for {what}");
 }
 
-/// The process of the manager at this address (`FORETELL_SOCKET`).
+/// The process of the manager at this address (`FORETELL_SOCKET`), once it runs: the only one that keeps the listening socket.
 pub(crate) fn manager_of(address: &str) -> u32 {
-    let number = address.trim().rsplit('/').next().and_then(|name| name.split('-').next());
-    number.and_then(|number| number.parse().ok()).expect("an address has the manager's number")
+    let mut found = Vec::new();
+    wait_until("the manager", || {
+        found = holders(address.trim());
+        found.len() == 1
+    });
+    found[0]
+}
+
+/// The processes that have the listening socket of this address open.
+pub(crate) fn holders(address: &str) -> Vec<u32> {
+    let table = std::fs::read_to_string("/proc/net/unix").expect("listed");
+    let name = format!("@{address}");
+    let mut sockets = table.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let is_listening = fields.get(3).is_some_and(|flags| flags.ends_with("10000"));
+        (fields.get(7) == Some(&&*name) && is_listening).then(|| fields[6].to_owned())
+    });
+    let Some(socket) = sockets.next().map(|inode| PathBuf::from(format!("socket:[{inode}]")))
+    else {
+        return Vec::new();
+    };
+    let listing = |folder: String| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let processes =
+        listing("/proc".into()).filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let holds = |process: &u32| {
+        let mut files = listing(format!("/proc/{process}/fd"));
+        files.any(|file| std::fs::read_link(file.path()).is_ok_and(|file| file == socket))
+    };
+    processes.filter(holds).collect()
 }
 
 /// Writes an executable script, in another process. A file that this process has open for writing cannot be executed, and a

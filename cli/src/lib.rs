@@ -1,4 +1,5 @@
-//! The `foretell` command: parses the command line and calls the crate that does the work.
+//! The `foretell` command: parses the command line and calls the crate that does the work. Its two binaries are `foretell`, which
+//! is small because every run pays for its start, and `foretell-tools`, which has all commands.
 
 mod array;
 mod background;
@@ -7,6 +8,7 @@ mod demo;
 mod duration;
 mod environment;
 mod failure;
+mod front;
 mod hint;
 mod input_file;
 mod launch;
@@ -29,6 +31,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use failure::Failure;
 use panics::FiniteHeap;
 use rustix::process::{Resource, getrlimit};
 
@@ -47,9 +50,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a program with its reads prefetched: foretell run -- grep -n needle FILES...
-    #[command(after_help = RUN_HELP)]
-    Run(run::RunArgs),
+    #[command(flatten)]
+    Quick(Quick),
     /// Tell what `foretell run` will see of a program's reads, and why: foretell check ./server
     #[command(after_help = check::HELP)]
     Check(check::CheckArgs),
@@ -61,9 +63,6 @@ enum Command {
         /// Where the store or folder is mounted
         mountpoint: std::path::PathBuf,
     },
-    /// Tell a running `foretell run` which files will be read next: foretell hint notes.txt data.bin:64KiB+4096
-    #[command(after_help = hint::HELP)]
-    Hint(hint::HintArgs),
     /// Show what foretell does on an emulated disk array, or with --store on an emulated object store (about a minute)
     Demo(demo::DemoArgs),
     /// Emulate a disk array: serve a folder at the pace of modelled disks
@@ -72,6 +71,31 @@ enum Command {
     Store(store::StoreArgs),
     /// Simulate caches over recorded reads, recorded runs on other machines, and the TIP papers' programs
     Sim(sim::SimArgs),
+}
+
+/// The commands that `foretell` does itself.
+#[derive(Subcommand)]
+enum Quick {
+    /// Run a program with its reads prefetched: foretell run -- grep -n needle FILES...
+    #[command(after_help = RUN_HELP)]
+    Run(run::RunArgs),
+    /// Tell a running `foretell run` which files will be read next: foretell hint notes.txt data.bin:64KiB+4096
+    #[command(after_help = hint::HELP)]
+    Hint(hint::HintArgs),
+}
+
+impl Quick {
+    /// `theirs`: the words after `foretell run -- PROGRAM`.
+    fn call(self, theirs: Vec<OsString>) -> Result<ExitCode, Failure> {
+        if matches!(self, Quick::Run(_)) {
+            panics::fail_with(run::FAILED_BEFORE);
+        }
+        foretell_fault::point("main");
+        match self {
+            Quick::Run(args) => run::run(args, theirs),
+            Quick::Hint(args) => hint::hint(&args),
+        }
+    }
 }
 
 const EXIT_CODES: &str = "\
@@ -107,7 +131,14 @@ fn split_program_arguments() -> (Vec<OsString>, Vec<OsString>) {
     (ours, theirs)
 }
 
-fn main() -> ExitCode {
+/// The main function of `foretell`.
+pub fn front() -> ExitCode {
+    panics::install();
+    panics::guarded(front::command)
+}
+
+/// The main function of `foretell-tools`.
+pub fn all() -> ExitCode {
     panics::install();
     panics::guarded(command)
 }
@@ -119,24 +150,18 @@ const PARSER_STACK_BYTES: u64 = 2 << 20;
 /// debug builds.
 const PARSER_STACK_MIN_BYTES: u64 = 512 << 10;
 
-/// Parses the command line; reports a mistake in it and returns the exit code.
-fn parse(ours: &[OsString]) -> Result<Arguments, ExitCode> {
-    Arguments::try_parse_from(ours)
-        .map_err(|error| usage::report(&error, &Arguments::command(), ours))
-}
-
-/// As [`parse`], on a thread with a large enough stack where this one's is too small: a user may have limited the stack for the
-/// program to be run.
-fn parse_with_room(ours: &[OsString]) -> Result<Arguments, ExitCode> {
+/// Calls `parse`, on a thread with a large enough stack where this one's is too small: a user may have limited the stack for the
+/// program to be run. The exit code if no stack can be had.
+fn with_room<T: Send>(ours: &[OsString], parse: impl Fn() -> T + Sync) -> Result<T, ExitCode> {
     let limit = getrlimit(Resource::Stack).current;
     if limit.is_none_or(|bytes| bytes >= PARSER_STACK_BYTES) {
-        return parse(ours);
+        return Ok(parse());
     }
     thread::scope(|scope| {
         let parser = thread::Builder::new().stack_size(PARSER_STACK_BYTES as usize);
-        match parser.spawn_scoped(scope, || parse(ours)) {
-            Ok(parsed) => parsed.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            Err(_) if limit.is_none_or(|bytes| bytes >= PARSER_STACK_MIN_BYTES) => parse(ours),
+        match parser.spawn_scoped(scope, &parse) {
+            Ok(parsed) => Ok(parsed.join().unwrap_or_else(|panic| resume_unwind(panic))),
+            Err(_) if limit.is_none_or(|bytes| bytes >= PARSER_STACK_MIN_BYTES) => Ok(parse()),
             Err(error) => {
                 let message = format!(
                     "the stack is too small (raise ulimit -s), and no thread can be started: {error}"
@@ -151,24 +176,36 @@ fn parse_with_room(ours: &[OsString]) -> Result<Arguments, ExitCode> {
 
 fn command() -> ExitCode {
     let (ours, theirs) = split_program_arguments();
-    let arguments = match parse_with_room(&ours) {
-        Ok(arguments) => arguments,
-        Err(code) => return code,
+    // Reports a mistake in the command line.
+    let parse = || {
+        Arguments::try_parse_from(&ours)
+            .map_err(|error| usage::report(&error, &Arguments::command(), &ours))
     };
-    if let Command::Run(_) = arguments.command {
-        panics::fail_with(run::FAILED_BEFORE);
+    match with_room(&ours, parse) {
+        Ok(Ok(arguments)) => done(arguments.command.call(theirs)),
+        Ok(Err(code)) | Err(code) => code,
     }
-    foretell_fault::point("main");
-    let result = match arguments.command {
-        Command::Run(args) => run::run(args, theirs),
-        Command::Check(args) => check::check(&args),
-        Command::Mount(args) => mount::mount(&args),
-        Command::Unmount { mountpoint } => mount::unmount(&mountpoint),
-        Command::Hint(args) => hint::hint(&args),
-        Command::Demo(args) => demo::demo(&args),
-        Command::Array(args) => array::array(&args),
-        Command::Store(args) => store::store(&args),
-        Command::Sim(args) => sim::sim(&args),
-    };
+}
+
+impl Command {
+    /// `theirs`: the words after `foretell run -- PROGRAM`.
+    fn call(self, theirs: Vec<OsString>) -> Result<ExitCode, Failure> {
+        if !matches!(self, Command::Quick(_)) {
+            foretell_fault::point("main");
+        }
+        match self {
+            Command::Quick(quick) => quick.call(theirs),
+            Command::Check(args) => check::check(&args),
+            Command::Mount(args) => mount::mount(&args),
+            Command::Unmount { mountpoint } => mount::unmount(&mountpoint),
+            Command::Demo(args) => demo::demo(&args),
+            Command::Array(args) => array::array(&args),
+            Command::Store(args) => store::store(&args),
+            Command::Sim(args) => sim::sim(&args),
+        }
+    }
+}
+
+fn done(result: Result<ExitCode, Failure>) -> ExitCode {
     result.unwrap_or_else(|failure| failure.report())
 }
