@@ -75,7 +75,8 @@ extern struct descriptor *foretell_table[TABLE_PAGES];
 /* What the hooks do besides forwarding. */
 enum activity {
     OFF = 0,
-    /* A forked child that has not announced itself: counts in its parent's ring, reads no clock. */
+    /* A process that has not announced itself: counts in a private header, or a forked child in its parent's ring, and reads
+     * no clock. */
     UNANNOUNCED = 1,
     ANNOUNCED = 2
 };
@@ -96,9 +97,11 @@ extern union foretell_wiped {
 /* registration.c */
 /* Whether this is the process that the state belongs to, not a vfork or raw clone child. */
 bool foretell_is_own_process(void);
-/* A forked child announces itself at its first open or recorded read rather than at fork: most
- * children exec at once. */
+/* A process announces itself at its first open, recorded read or recorded name rather than at its start: many end or exec
+ * before. */
 void foretell_register_if_pending(void);
+/* At the end of a program: announces it if it has counted something that would be lost. */
+void foretell_register_if_counted(void);
 /* Whether no manager listens at the address any more. Needed if the manager dropped this process's ring
  * before its own end, and so could not report the end in it. errno may change. */
 bool foretell_manager_is_gone(void);
@@ -143,8 +146,9 @@ void foretell_owe(struct descriptor *entry, uint64_t stall_ns);
 /* Files that this process has locked, and their number; SIZE_MAX: too many to keep. */
 extern struct file_identity foretell_locked[];
 extern size_t foretell_locked_count;
-/* At the end of the process: looks up the descriptors that owe stalls, and counts these. */
-void foretell_settle_all(void);
+/* At the end of the process: looks up the descriptors that owe stalls, and counts these; announces a program that has counted
+ * something. */
+void foretell_at_end(void);
 /* In a forked child: drops the stalls that the parent owes, and the lookups of its other threads. */
 void foretell_table_forked(void);
 
@@ -217,6 +221,14 @@ static inline enum activity activity(void)
 static inline uint64_t read_begins(enum activity now)
 {
     return LIKELY(now == ANNOUNCED) ? now_ns() : 0;
+}
+
+/* The time at which an open begins. A process that is not announced announces itself here, so that help comes in time. */
+static inline uint64_t open_begins(void)
+{
+    if (UNLIKELY(activity() == UNANNOUNCED))
+        foretell_register_if_pending();
+    return now_ns();
 }
 
 static inline void count(uint64_t *counter, uint64_t value)

@@ -132,9 +132,10 @@ static void settle_each(bool dropped)
     }
 }
 
-__attribute__((destructor)) void foretell_settle_all(void)
+__attribute__((destructor)) void foretell_at_end(void)
 {
     settle_each(false);
+    foretell_register_if_counted();
 }
 
 

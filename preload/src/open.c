@@ -14,7 +14,7 @@
     do {                                                                                           \
         if (UNLIKELY(!foretell_active))                                                            \
             return call;                                                                           \
-        uint64_t start_ns = now_ns();                                                              \
+        uint64_t start_ns = open_begins();                                                         \
         int fd = call;                                                                             \
         foretell_opened(fd, flags, base, name, start_ns);                                          \
         return fd;                                                                                 \
@@ -70,7 +70,7 @@ HOOK_VERSION(int, openat2, "openat2" OPENAT2_VERSION,
 {
     if (!foretell_active)
         return REAL(openat2)(folder, path, how, size);
-    uint64_t start_ns = now_ns();
+    uint64_t start_ns = open_begins();
     int fd = REAL(openat2)(folder, path, how, size);
     /* `how` is looked at only after the kernel has accepted it. Under RESOLVE_IN_ROOT an absolute path means
      * another file than elsewhere. */
@@ -113,7 +113,7 @@ MKSTEMP(mkostemps64, (char *pattern, int suffix, int flags), pattern, suffix, fl
     {                                                                                              \
         if (UNLIKELY(!foretell_active))                                                            \
             return REAL_LATE(name)();                                                              \
-        uint64_t start_ns = now_ns();                                                              \
+        uint64_t start_ns = open_begins();                                                         \
         FILE *stream = REAL_LATE(name)();                                                          \
         foretell_opened(stream != NULL ? stream->_fileno : -1, O_RDWR, AT_FDCWD, NULL, start_ns);  \
         return stream;                                                                             \

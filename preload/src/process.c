@@ -51,6 +51,7 @@ static struct executed by_name(const char *file)
         if (words != NULL)                                                                         \
             foretell_environment_fit(&environment, envp, words);                                   \
         foretell_share_descriptors();                                                              \
+        foretell_register_if_counted();                                                            \
         int result = call;                                                                         \
         if (UNLIKELY(result != 0 && (error) == E2BIG) && words == NULL &&                          \
             foretell_environment_shorten(&environment, envp))                                      \
@@ -204,7 +205,7 @@ HOOK(int, posix_spawnp, SPAWN_ARGS) SPAWN_BODY(posix_spawnp, true, false)
  * whose kind was not looked up have to be counted. */
 #define EXIT_BODY(name)                                                                            \
     {                                                                                              \
-        foretell_settle_all();                                                                     \
+        foretell_at_end();                                                                         \
         REAL_LATE(name)(status);                                                                   \
         __builtin_unreachable();                                                                   \
     }
@@ -218,6 +219,8 @@ EXIT_BODY(quick_exit_old)
  * memfd_create in a forked child), and for reading the processor's clock. */
 void foretell_notice_lock_up(void)
 {
+    /* While it still may, so that its counts reach the manager. */
+    foretell_register_if_pending();
     foretell_environment_lock_up();
     if (foretell_active && foretell_is_own_process())
         foretell_switch_off();

@@ -9,10 +9,12 @@
  *   - when memory or descriptors are short.
  *
  * How: A. the constructor resolves the real functions, takes foretell's entries out of the
- * environment, looks for a filter, announces the process. B. a fork's child announces itself at its
- * first open or first recorded read: most children exec before that. Until then it adds to the counters
- * of its parent's ring, and writes no records. C. announcing makes the ring, seals it, sends it, and
- * closes both descriptors. connect and send do not wait: the kernel queues both for a listening socket.
+ * environment, and looks for a filter. B. a process announces itself at its first open, recorded read or recorded
+ * name, or at the start if its standard input is a file: many programs of scripts end before that, and most children of a
+ * fork exec. Until then a program counts in a private header, a fork's child in its parent's ring, and neither writes
+ * records. A program that ends or execs unannounced, and has counted something, announces itself then. C. announcing makes the
+ * ring, seals it, sends it, and closes both descriptors. connect and send do not wait: the kernel queues both for a
+ * listening socket.
  *
  * Invariants: everything after the constructor is async-signal-safe (B may run in a signal handler);
  * errno is kept; no descriptor is left open.
@@ -35,7 +37,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* A header without records: none are written to it, since its interest is always 0. */
+/* A header without records, for a process that is not announced. Its interest is what the first ring's will be, so that hooks
+ * come by and announce it. */
 static struct foretell_ring_header no_ring;
 enum contact { REACHED, NO_MANAGER, REFUSED };
 static struct sockaddr_un manager;
@@ -44,6 +47,8 @@ static char argv0[256];
 static uint32_t first_interest;
 static pid_t own_pid;
 static uint32_t pending;
+/* Whether the announcement will be the first of a program. */
+static bool begins_program;
 
 struct foretell_ring_header *foretell_ring = &no_ring;
 union foretell_wiped foretell_wiped __attribute__((aligned(LARGEST_PAGE_BYTES)));
@@ -141,7 +146,7 @@ bool foretell_manager_is_gone(void)
 }
 
 /* Called once in a process, so its message can lie in static memory rather than on the stack. */
-static bool send_hello(int socket, int ring_fd, bool begins_program)
+static bool send_hello(int socket, int ring_fd)
 {
     static struct foretell_hello hello;
     hello.header.kind = FORETELL_MESSAGE_HELLO;
@@ -170,8 +175,17 @@ static bool send_hello(int socket, int ring_fd, bool begins_program)
     return syscall(SYS_sendmsg, socket, &packet, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
 
+/* Adds to the ring what was counted without one. */
+static void carry_over(struct foretell_ring_header *header)
+{
+    count(&header->read_calls, no_ring.read_calls);
+    count(&header->read_bytes, no_ring.read_bytes);
+    count(&header->other_read_bytes, no_ring.other_read_bytes);
+    count(&header->programs_left_alone, no_ring.programs_left_alone);
+}
+
 /* C */
-static enum contact announce(bool begins_program)
+static enum contact announce(void)
 {
     int saved = errno;
     bool announced = false;
@@ -181,9 +195,11 @@ static enum contact announce(bool begins_program)
         int ring_fd = -1;
         struct foretell_ring_header *header = make_ring(&ring_fd);
         if (header != NULL) {
-            announced = send_hello(socket, ring_fd, begins_program);
+            announced = send_hello(socket, ring_fd);
             raw_close(ring_fd);
             /* A ring that was not sent stays mapped if it replaced the parent's. */
+            if (announced && foretell_ring == &no_ring)
+                carry_over(header);
             if (announced)
                 __atomic_store_n(&foretell_ring, header, __ATOMIC_RELEASE);
             else if (header != foretell_ring)
@@ -198,23 +214,31 @@ static enum contact announce(bool begins_program)
 void foretell_switch_off(void)
 {
     __atomic_store_n(&watched_run, false, __ATOMIC_RELAXED);
+    __atomic_store_n(&no_ring.interest, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&foretell_active, OFF, __ATOMIC_RELEASE);
 }
 
 void foretell_register_if_pending(void)
 {
     /* Exchanged, so that one of several threads, or a signal handler, does it. */
-    if (__atomic_load_n(&pending, __ATOMIC_RELAXED) == 0 || !foretell_is_own_process() ||
+    if (activity() != UNANNOUNCED || !foretell_is_own_process() ||
         __atomic_exchange_n(&pending, 0, __ATOMIC_ACQ_REL) == 0)
         return;
-    first_interest = ring()->interest; /* the parent's, until the manager sets this process's own */
-    enum contact contact = announce(false);
+    first_interest = ring()->interest; /* a parent's, until the manager sets this process's own */
+    enum contact contact = announce();
     if (contact == REACHED)
         __atomic_store_n(&foretell_active, ANNOUNCED, __ATOMIC_RELEASE);
     else
         foretell_switch_off();
     if (contact == NO_MANAGER)
         foretell_environment_stop(true);
+}
+
+void foretell_register_if_counted(void)
+{
+    if (activity() == UNANNOUNCED && ring() == &no_ring &&
+        (no_ring.read_calls | no_ring.other_read_bytes | no_ring.programs_left_alone) != 0)
+        foretell_register_if_pending();
 }
 
 static void after_fork_in_parent(void)
@@ -230,6 +254,9 @@ static void after_fork_in_child(void)
     (void)__atomic_add_fetch(&foretell_epoch, 1, __ATOMIC_RELAXED);
     foretell_table_forked();
     foretell_commands_forked();
+    begins_program = false;
+    no_ring.read_calls = no_ring.read_bytes = 0; /* the parent's */
+    no_ring.other_read_bytes = no_ring.programs_left_alone = 0;
     __atomic_store_n(&pending, watched_run ? 1u : 0u, __ATOMIC_RELEASE);
     __atomic_store_n(&foretell_active, watched_run ? UNANNOUNCED : OFF, __ATOMIC_RELEASE);
     errno = saved;
@@ -262,21 +289,19 @@ static void begin_watching(const struct introduction *given)
     if (program_invocation_name != NULL)
         strncpy(argv0, program_invocation_name, sizeof argv0 - 1);
     own_pid = raw_pid();
-    enum contact contact = announce(true);
-    if (contact == NO_MANAGER) {
-        foretell_environment_forget_address();
-        return;
-    }
+    no_ring.interest = first_interest;
+    begins_program = true;
     if (pthread_atfork(NULL, after_fork_in_parent, after_fork_in_child) != 0)
         return;
     foretell_environment_hand_on();
-    if (contact != REACHED)
-        return;
     /* Refused by kernels before 4.14: then a fork by a raw system call counts as its parent. */
     (void)syscall(SYS_madvise, &foretell_wiped, sizeof foretell_wiped, MADV_WIPEONFORK);
     watched_run = true;
-    __atomic_store_n(&foretell_active, ANNOUNCED, __ATOMIC_RELEASE);
-    (void)foretell_adopt(STDIN_FILENO, foretell_entry_make(STDIN_FILENO));
+    pending = 1;
+    __atomic_store_n(&foretell_active, UNANNOUNCED, __ATOMIC_RELEASE);
+    struct descriptor *input = foretell_entry_make(STDIN_FILENO);
+    if (input != NULL && (foretell_adopt(STDIN_FILENO, input) & TAG_STATE) != IGNORED)
+        foretell_register_if_pending();
 }
 
 /* A. The earliest priority that is not reserved for the implementation. Other libraries' constructors may

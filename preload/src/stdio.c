@@ -497,7 +497,7 @@ static const char *named_by(const char *path, const char *mode, const FILE *agai
     {                                                                                              \
         if (!foretell_active)                                                                      \
             return REAL_LATE(name)(path, mode);                                                    \
-        uint64_t start_ns = now_ns();                                                              \
+        uint64_t start_ns = open_begins();                                                         \
         FILE *stream = REAL_LATE(name)(path, mode);                                                \
         foretell_opened(stream != NULL ? stream->_fileno : -1,                                     \
                         stream != NULL ? mode_flags(mode) : O_RDWR, AT_FDCWD,                      \
@@ -514,7 +514,7 @@ FOPEN(_IO_fopen)
         foretell_forget(stream->_fileno);                                                          \
         if (!foretell_active)                                                                      \
             return REAL_LATE(name)(path, mode, stream);                                            \
-        uint64_t start_ns = now_ns();                                                              \
+        uint64_t start_ns = open_begins();                                                         \
         FILE *again = REAL_LATE(name)(path, mode, stream);                                         \
         /* Without a path only the mode changes: the position is not 0. */                        \
         foretell_opened(again != NULL ? again->_fileno : -1,                                       \
