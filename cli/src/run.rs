@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use foretell_manager::{Fault, ManagerState, Options, Report};
-use foretell_protocol::layout::{INTEREST_NAMES, INTEREST_READS};
+use foretell_protocol::layout::{INTEREST_NAMES, INTEREST_READS, INTEREST_SLOW_NAMES};
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, waitid};
 
 use self::hints::HintArgs;
@@ -127,8 +127,8 @@ pub(crate) fn run(
     let options = manager_options(args)?;
     // With hints from the start, the program's first reads matter.
     let interest = |wanted, bit| if wanted { bit } else { 0 };
-    let interest =
-        interest(args.hints.is_any(), INTEREST_READS) | interest(options.observes, INTEREST_NAMES);
+    let interest = interest(args.hints.is_any(), INTEREST_READS)
+        | interest(options.observes, INTEREST_NAMES | INTEREST_SLOW_NAMES);
     let mut launch = Launch::new(&args.command, signals::block_all(), args.hints.takes_input());
     if args.is_silent() && manager_process::can_be_behind() {
         // If the manager cannot start, only speed is lost, and `--quiet` asks for no message.

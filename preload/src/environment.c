@@ -335,7 +335,6 @@ static void leave_out(struct environment *environment, char *const envp[])
 static void count_alone(struct environment *environment)
 {
     environment->alone = true;
-    foretell_register_if_pending();
     count(&ring()->programs_left_alone, 1);
 }
 

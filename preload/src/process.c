@@ -47,11 +47,12 @@ static struct executed by_name(const char *file)
         struct executed what = as;                                                                 \
         struct environment environment;                                                            \
         foretell_environment_for(&environment, envp, &what, search);                               \
+        if (UNLIKELY(environment.alone))                                                           \
+            foretell_register_if_counted();                                                        \
         char *const *words = measured;                                                             \
         if (words != NULL)                                                                         \
             foretell_environment_fit(&environment, envp, words);                                   \
         foretell_share_descriptors();                                                              \
-        foretell_register_if_counted();                                                            \
         int result = call;                                                                         \
         if (UNLIKELY(result != 0 && (error) == E2BIG) && words == NULL &&                          \
             foretell_environment_shorten(&environment, envp))                                      \

@@ -12,7 +12,7 @@
  * environment, and looks for a filter. B. a process announces itself at its first open, recorded read or recorded
  * name, or at the start if its standard input is a file: many programs of scripts end before that, and most children of a
  * fork exec. Until then a program counts in a private header, a fork's child in its parent's ring, and neither writes
- * records. A program that ends or execs unannounced, and has counted something, announces itself then. C. announcing makes the
+ * records. A program that ends unannounced, and has counted something, announces itself then. C. announcing makes the
  * ring, seals it, sends it, and closes both descriptors. connect and send do not wait: the kernel queues both for a
  * listening socket.
  *
