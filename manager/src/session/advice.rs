@@ -19,7 +19,8 @@ use std::collections::HashMap;
 use foretell_policy::{Extent, FileId, HinterId, ReaderId, Segment, StreamId};
 use foretell_protocol::{Advice, AdviceKind, Advised};
 
-use super::{Expected, Session};
+use super::Session;
+use super::waiting::Expected;
 use crate::driver::file::file_id;
 use crate::lineage::ProcessId;
 use crate::source::{Certainty, Disclosure};

@@ -60,7 +60,7 @@ impl Session {
         while let Some((stream, word)) =
             arguments.lineage.next_word(|process| self.hears(HinterId(process)))
         {
-            self.disclose_for(Some(stream), stream, word);
+            self.disclose_guess(stream, word);
         }
         self.arguments = Some(arguments);
     }
@@ -72,12 +72,7 @@ impl Session {
         let Some(&words) = streams.first() else { return };
         self.streams -= 1;
         self.feeds.retain(|feed| feed.owner != Some(words));
-        let names_bytes = &mut self.names_bytes;
-        self.walks.retain(|(folder, _, owner)| {
-            let is_kept = *owner != Some(words);
-            *names_bytes -= if is_kept { 0 } else { super::bytes_of_name(folder) };
-            is_kept
-        });
+        self.waiting.drop_folders_of(words);
         let now = self.now();
         streams.into_iter().for_each(|stream| self.policy.close(now, stream));
     }
@@ -112,10 +107,10 @@ mod tests {
     #[test]
     fn words_that_are_not_looked_up_when_their_process_ends_are_no_hints() {
         let mut session = disclosing(&["cat", "/no/a", "/no/b"]);
-        assert_eq!((session.names.len(), session.is_active()), (2, true));
+        assert_eq!((session.waiting.names(), session.is_active()), (2, true));
         session.end_arguments(ReaderId(PROCESS));
         session.take_in();
-        assert_eq!((session.names.len(), session.names_bytes, session.streams), (0, 0, 0));
+        assert_eq!((session.waiting.names(), session.waiting.bytes(), session.streams), (0, 0, 0));
         assert!(!session.is_active());
         assert_eq!(session.report().hints.given, 0);
     }
@@ -134,7 +129,7 @@ mod tests {
         }
         session.end_arguments(ReaderId(PROCESS));
         assert_eq!((session.policy.pending_blocks(), session.streams), (0, 0));
-        assert!(session.feeds.is_empty() && session.walks.is_empty());
+        assert!(session.feeds.is_empty() && !session.waiting.has_folders());
         assert_eq!(session.report().hints.given, 1, "the file");
     }
 
@@ -147,6 +142,6 @@ mod tests {
         while session.policy.counts().hints_void == 0 {
             turn(&mut session);
         }
-        assert!(session.feeds.is_empty() && session.walks.is_empty());
+        assert!(session.feeds.is_empty() && !session.waiting.has_folders());
     }
 }

@@ -1,10 +1,10 @@
 //! Messages of the control socket: introductions of programs, hints, cancels and ends.
 //!
-//! The bytes that the manager keeps are bounded, for each hinter and for all together. A hint without room stays in its socket,
-//! with all messages behind it: a program that hints too much blocks only itself.
+//! A hint without [room](super::room) stays in its socket, with all messages behind it: a program that hints too much blocks only
+//! itself.
 
-use foretell_policy::{Extent, HinterId, Order, ReaderId, Segment, StreamId};
-use foretell_protocol::{Hello, Message, RING_HEADER_BYTES, STREAM_EXTERNAL};
+use foretell_policy::{Extent, Order, ReaderId, Segment, StreamId};
+use foretell_protocol::{Hello, Message, STREAM_EXTERNAL};
 
 use super::{SCRIPTS, Session};
 use crate::connections::Peer;
@@ -12,39 +12,13 @@ use crate::programs::Program;
 use crate::source::arguments::reads_no_arguments;
 use crate::source::{Certainty, Disclosure};
 
-/// A process's control sockets are read while fewer of its hints wait in the policy. A hint may have some 4,000 segments.
-const SOCKET_HINTS_MAX: usize = 1024;
-
 /// Streams of a connection with hints or blocks left to read.
 const STREAMS_MAX: usize = 1024;
-
-/// Bound on the bytes of hints, waiting names, streams and introductions together. Each hinter may take half of the bytes that
-/// the others leave. Beyond that, its source or socket is not read.
-const KEPT_MAX_BYTES: usize = 128 << 20;
-
-/// Bytes of a stream without hints.
-const STREAM_BYTES: usize = 2048;
 
 /// Programs at a time. Each takes a page that is always in use, and the used part of the ring behind it.
 const PROGRAMS_MAX: usize = 4096;
 
 impl Session {
-    /// Whether there is memory for more hints of `hinter`.
-    pub(super) fn has_room(&self, hinter: HinterId) -> bool {
-        let (own, all) = self.policy.hint_bytes(hinter);
-        let programs = self.programs.len() * RING_HEADER_BYTES as usize;
-        let words = self.arguments.as_ref().map_or(0, |known| known.lineage.bytes());
-        let kept = self.names_bytes + programs + words + self.walking.memory_bytes();
-        let others = all - own + kept + self.streams * STREAM_BYTES;
-        own <= KEPT_MAX_BYTES.saturating_sub(others) / 2 && others < KEPT_MAX_BYTES
-    }
-
-    /// Whether to read hints of `hinter`. If not, they stay in their sockets, which blocks their senders in the end: so the
-    /// hints waiting here are bounded.
-    pub(super) fn hears(&self, hinter: HinterId) -> bool {
-        self.policy.waiting_hints_by(hinter) < SOCKET_HINTS_MAX && self.has_room(hinter)
-    }
-
     /// The stream of the next message of `peer`, if that is a hint without room. Introductions, cancels and ends are always
     /// read.
     fn held_back(&self, peer: &Peer) -> Option<u64> {

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 
 use foretell_policy::{Extent, FileId, HinterId, Nanos, Order, ReaderId, Segment, StreamId};
 
-use super::{Expected, Session};
+use super::Session;
+use super::waiting::Expected;
 use crate::lineage::ProcessId;
 use crate::observer::{Observation, Observer};
 use crate::reads::Reads;
@@ -145,7 +146,7 @@ mod tests {
         let mut session = session();
         session.observed.waiting.push_back(begins(1));
         session.take_observed();
-        assert!(session.observed.streams.is_empty() && session.names.is_empty());
+        assert!(session.observed.streams.is_empty() && session.waiting.names() == 0);
         assert_eq!((session.streams, session.report().hints.given), (0, 0));
     }
 

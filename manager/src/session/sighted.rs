@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use foretell_policy::ReaderId;
 
-use super::{Session, TURN_BLOCKS_MAX};
+use super::Session;
+use super::records::TURN_BLOCKS_MAX;
 use crate::lineage::ProcessId;
 use crate::outside::follow::Followers;
 use crate::outside::{Outside, Sighting};

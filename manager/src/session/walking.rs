@@ -459,7 +459,7 @@ impl Session {
             }
         };
         let disclosure = Disclosure::whole_file(path, Certainty::MaybeUnread);
-        self.disclose_for(Some(stream), stream, disclosure);
+        self.disclose_guess(stream, disclosure);
     }
 
     /// Takes back the files below `folder`, which were disclosed in an order in which they are not read.

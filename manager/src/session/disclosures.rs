@@ -1,0 +1,148 @@
+//! Disclosures become hints: those of sources, of the folders that they name, and of processes.
+//!
+//! A source is asked for more while few of its hints wait in the policy and there is room for them. A folder that was found is
+//! listed by a source of its own, a bounded number at a time. A path is not touched here: its device comes from the mount table,
+//! and its file from a lookup later.
+
+use std::sync::Arc;
+
+use foretell_policy::{Hint, HinterId, Nanos, StreamId, Target};
+
+use super::Session;
+use super::waiting::{Expected, Folder, Name};
+use crate::Source;
+use crate::feed::Feed;
+use crate::source::{Disclosure, walk};
+
+/// Sources are asked for more while fewer of their hints wait in the policy.
+const LOW_WATER_HINTS: usize = 4096;
+
+/// The same while all that was looked for was in memory.
+const LOW_WATER_WARM: usize = 64;
+
+/// Folders that are listed at a time, each on a thread.
+const WALKS_MAX: usize = 8;
+
+/// Hinter numbers of sources begin here; those of processes are below.
+const FIRST_SOURCE: u64 = 1 << 32;
+
+/// A source of hints that is not a program, and its stream.
+pub(super) struct Supply {
+    feed: Feed,
+    hinter: HinterId,
+    pub(super) stream: StreamId,
+    is_walk: bool,
+    /// The stream of the process among whose words the folder is.
+    pub(super) owner: Option<StreamId>,
+}
+
+impl Session {
+    /// Adds a source of hints, with a stream of its own.
+    pub(crate) fn add_source(&mut self, source: Source) {
+        self.start_feed(source, false, None);
+    }
+
+    fn start_feed(&mut self, source: Source, is_walk: bool, owner: Option<StreamId>) -> StreamId {
+        let feed = Feed::start(source, Arc::clone(&self.done), &self.threads);
+        let hinter = HinterId(FIRST_SOURCE + self.sources);
+        self.sources += 1;
+        let stream = self.policy.open_stream(self.now(), hinter, None);
+        self.feeds.push(Supply { feed, hinter, stream, is_walk, owner });
+        if let (Some(owner), Some(arguments)) = (owner, &mut self.arguments) {
+            arguments.lineage.note_walk(owner, stream);
+        }
+        stream
+    }
+
+    /// Asks the sources for more, and closes the streams of those that have ended once all is read.
+    pub(super) fn take_disclosures(&mut self) {
+        let mut feeds = std::mem::take(&mut self.feeds);
+        feeds.retain_mut(|Supply { feed, hinter, stream, .. }| {
+            // Each feed by itself: one whose hints nobody reads must not hold up the others.
+            let mut waiting = self.policy.waiting_hints_by(*hinter);
+            let most = if self.warmth.is_cold() { LOW_WATER_HINTS } else { LOW_WATER_WARM };
+            while waiting < most && self.has_room(*hinter) {
+                match feed.next() {
+                    Some(Ok(disclosure)) => {
+                        waiting += 1; // An upper bound: the policy may drop the hint at once.
+                        self.disclose(*stream, disclosure);
+                    }
+                    Some(Err(error)) => {
+                        self.source_errors += 1;
+                        self.refused(error);
+                    }
+                    None if feed.is_finished() => {
+                        self.supplied.push(*stream);
+                        return false;
+                    }
+                    None => return true,
+                }
+            }
+            true
+        });
+        self.feeds.append(&mut feeds);
+        let (policy, now) = (&mut self.policy, Nanos(self.clock.elapsed().as_nanos() as u64));
+        self.supplied.retain(|&stream| {
+            let is_past = policy.is_past(stream);
+            if is_past {
+                policy.close(now, stream);
+            }
+            !is_past
+        });
+    }
+
+    /// Lists folders that were found, [`WALKS_MAX`] at a time.
+    pub(super) fn start_walks(&mut self) {
+        while self.feeds.iter().filter(|feed| feed.is_walk).count() < WALKS_MAX
+            && let Some(Folder { path, visits, owner }) = self.waiting.next_folder()
+        {
+            let files = walk::disclosures(path.clone(), visits).map(Ok);
+            let stream = self.start_feed(Box::new(files), true, owner);
+            self.walking.note_tree(path, visits, stream);
+        }
+    }
+
+    pub(super) fn disclose(&mut self, stream: StreamId, disclosure: Disclosure) {
+        self.hint(stream, disclosure, None, None);
+    }
+
+    /// As `disclose`, if the path names what is `expected` when it is looked up.
+    pub(super) fn disclose_file(
+        &mut self,
+        stream: StreamId,
+        disclosure: Disclosure,
+        expected: Expected,
+    ) {
+        self.hint(stream, disclosure, None, Some(expected));
+    }
+
+    /// As `disclose`, of a guess that goes with the process whose stream it is.
+    pub(super) fn disclose_guess(&mut self, stream: StreamId, disclosure: Disclosure) {
+        self.hint(stream, disclosure, Some(stream), None);
+    }
+
+    fn hint(
+        &mut self,
+        stream: StreamId,
+        disclosure: Disclosure,
+        owner: Option<StreamId>,
+        expected: Option<Expected>,
+    ) {
+        let Disclosure { path, extent, repeats, order, certainty } = disclosure;
+        let device = self.mounts.device_of(&path);
+        let name = self.waiting.add_name(Name { path, certainty, owner, expected });
+        let (now, target) = (self.now(), Target::Name(name));
+        self.policy.hint(now, stream, Hint { target, device, extent, order, repeats });
+        self.driver.add_device(device);
+    }
+
+    /// Queues `folder`: all files below it will be disclosed, after those of folders found before.
+    pub(super) fn walk(&mut self, folder: Folder) {
+        let is_open =
+            |stream| self.arguments.as_ref().is_some_and(|known| known.lineage.is_open(stream));
+        if folder.owner.is_some_and(|owner| !is_open(owner)) {
+            return; // Its process has ended.
+        }
+        self.waiting.add_folder(folder);
+    }
+}

@@ -1,0 +1,68 @@
+//! The records that programs write to their rings, taken in.
+//!
+//! A turn takes in a bounded number of blocks of each program, and leaves the rest to the next turn, which comes at once. The
+//! last records of a program that has ended are taken in before it is let go.
+
+use foretell_policy::ReaderId;
+use foretell_protocol::Event;
+
+use super::Session;
+use crate::reads::Reads;
+
+/// When a turn has taken in this many blocks that one program has read, it goes on to the next program, since other programs
+/// and a stop wait meanwhile. (A single call of a program can read four times as many.)
+pub(super) const TURN_BLOCKS_MAX: u64 = 65_536;
+
+impl Session {
+    /// Drains the rings of all programs, and lets go of programs that have ended.
+    pub(super) fn take_records(&mut self) {
+        let now = self.now();
+        if self.fault.ignores_rings() {
+            return;
+        }
+        let (policy, ended_programs) = (&mut self.policy, &mut self.ended_programs);
+        let (walking, streams, files) = (&mut self.walking, &mut self.streams, self.files.as_ref());
+        let mut touches = Vec::new();
+        let (mut behind, mut ended_processes, mut advices) = (false, Vec::new(), Vec::new());
+        self.programs.retain_mut(|program| {
+            let of = program.reader();
+            let mut reads = Reads::new(policy, now, of);
+            let ended = program.has_ended();
+            program.drain_while(ended, |event| {
+                match event {
+                    Event::Call(record) => reads.take(record),
+                    Event::Touch(touch) => touches.push(touch),
+                    Event::Advice(advice) => advices.push((of, advice)),
+                }
+                reads.told_blocks() < TURN_BLOCKS_MAX
+            });
+            reads.tell();
+            let told_blocks = reads.told_blocks();
+            walking.take(program, files, &touches, now);
+            touches.clear();
+            let is_behind = told_blocks >= TURN_BLOCKS_MAX;
+            behind |= is_behind;
+            if ended && !is_behind {
+                ended_programs.add(&program.counters());
+                if let Some(stream) = walking.end(program) {
+                    *streams -= 1;
+                    policy.close(now, stream);
+                }
+                ended_processes.extend(program.is_gone().then(|| program.reader()));
+            }
+            !ended || is_behind
+        });
+        self.is_behind = behind;
+        advices.into_iter().for_each(|(process, advice)| self.take_advice(process, advice));
+        for process in ended_processes {
+            self.process_ended(process);
+        }
+    }
+
+    /// Lets go of what is known of a process that has ended.
+    pub(super) fn process_ended(&mut self, process: ReaderId) {
+        self.end_arguments(process);
+        self.end_advice(process);
+        self.end_observed(process);
+    }
+}
