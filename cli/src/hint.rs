@@ -18,7 +18,10 @@ the only manager of this user in the same network namespace.
 
 Examples:
   foretell hint next.dat
-  foretell hint notes.txt data.bin:64KiB+4096     all of one file, then 4096 bytes of another";
+  foretell hint notes.txt data.bin:64KiB+4096     all of one file, then 4096 bytes of another
+
+Exit codes: 0 all hints are given; 1 a file is missing or a folder, which a line names, and the other \
+hints are given; 1 too if there is no manager; 2 wrong usage.";
 
 #[derive(Args)]
 pub(crate) struct HintArgs {
@@ -31,14 +34,20 @@ pub(crate) fn hint(args: &HintArgs) -> Result<ExitCode, Failure> {
     let client = Client::discover().map_err(not_reached)?;
     let working_folder = std::env::current_dir()
         .map_err(|error| Failure::failed(format!("the working folder: {error}")))?;
+    let mut first_failure = None;
     for argument in &args.paths {
         let (path, extent) = parse(argument);
         let path = working_folder.join(path);
-        check(argument, &path)?;
+        // A file that is missing does not keep the others from being hinted.
+        if let Err(failure) = check(argument, &path) {
+            let code = failure.report();
+            first_failure.get_or_insert(code);
+            continue;
+        }
         let hint = Hint { stream: STREAM_EXTERNAL, path, extent, repeat: 1, any_order: false };
         client.hint(&hint).map_err(Failure::failed)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(first_failure.unwrap_or(ExitCode::SUCCESS))
 }
 
 /// Says why there is no connection. A manager's socket is named within its network namespace and cannot be reached from

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
 use crate::failure::{Failure, written};
@@ -19,10 +19,52 @@ pub(crate) fn report(error: &Error, command: &Command, words: &[OsString]) -> Ex
             let _ = error.print(); // There is no reader.
             ExitCode::from(error.exit_code() as u8)
         }
-        _ => {
-            let line = line(error, words);
-            Failure::usage(format!("{line}; see '{} --help'", asked(command, words))).report()
+        _ => Failure::usage(wrong_usage(error, command, words)).report(),
+    }
+}
+
+/// What is wrong with `words`, and the way out.
+fn wrong_usage(error: &Error, command: &Command, words: &[OsString]) -> String {
+    let mut command = command.clone();
+    command.build(); // Options without it have no name to print.
+    let (asked, name) = asked(&command, words);
+    let tip = tip(error, asked).map_or(String::new(), |tip| format!("; {tip}"));
+    format!("{}{tip}; see '{name} --help'", line(error, words))
+}
+
+/// A way out that the parser does not know, of an error in the words of `asked`.
+fn tip(error: &Error, asked: &Command) -> Option<String> {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    match error.kind() {
+        ErrorKind::InvalidSubcommand if error.get(ContextKind::SuggestedSubcommand).is_none() => {
+            let wrong = context(ContextKind::InvalidSubcommand)?;
+            let mut known = asked.get_subcommands().map(Command::get_name);
+            let near = known.find(|name| is_slip(wrong.as_bytes(), name.as_bytes()))?;
+            Some(format!("a similar subcommand exists: '{near}'"))
         }
+        ErrorKind::UnknownArgument if asked.get_positionals().next().is_none() => {
+            context(ContextKind::InvalidArg).filter(|wrong| !wrong.starts_with('-'))?;
+            let required = asked.get_arguments().filter(|argument| argument.is_required_set());
+            let required: Vec<_> = required.map(ToString::to_string).collect();
+            (!required.is_empty()).then(|| format!("required are {}", required.join(", ")))
+        }
+        _ => None,
+    }
+}
+
+/// Whether one letter too many, too few or another, or two swapped ones, make `right` into `wrong`.
+fn is_slip(wrong: &[u8], right: &[u8]) -> bool {
+    let same = |(a, b): &(&u8, &u8)| a == b;
+    let before = wrong.iter().zip(right).take_while(same).count();
+    let (wrong, right) = (&wrong[before..], &right[before..]);
+    let behind = wrong.iter().rev().zip(right.iter().rev()).take_while(same).count();
+    match (&wrong[..wrong.len() - behind], &right[..right.len() - behind]) {
+        ([] | [_], [] | [_]) => true,
+        ([a, b], [c, d]) => (a, b) == (d, c),
+        _ => false,
     }
 }
 
@@ -35,8 +77,11 @@ fn line(error: &Error, words: &[OsString]) -> String {
     }
     let text = with_visible_words(error.to_string(), words);
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let said =
-        lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    // An option with a slip is rarely meant as a value.
+    let has_similar = error.get(ContextKind::SuggestedArg).is_some();
+    let said = lines
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
+        .filter(|line| !has_similar || !line.starts_with("tip: to pass "));
     let mut line = String::new();
     for part in said {
         let (joint, part) = match (part.strip_prefix("error: "), part.strip_prefix("tip: ")) {
@@ -83,15 +128,15 @@ fn in_words(why: &str) -> String {
     }
 }
 
-/// The name of the command that `words` call, with its subcommands.
-fn asked(command: &Command, words: &[OsString]) -> String {
+/// The command that `words` call, and its name with those of the commands above it.
+fn asked<'a>(command: &'a Command, words: &[OsString]) -> (&'a Command, String) {
     let (mut asked, mut name) = (command, command.get_name().to_owned());
     for word in &words[1.min(words.len())..] {
         let Some(below) = word.to_str().and_then(|word| asked.find_subcommand(word)) else { break };
         name = format!("{name} {}", below.get_name());
         asked = below;
     }
-    name
+    (asked, name)
 }
 
 #[cfg(test)]
@@ -115,7 +160,7 @@ mod tests {
     fn said(words: &[&str]) -> String {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
         let error = command().try_get_matches_from(&words).expect_err("it is wrong");
-        format!("{}; see {}", line(&error, &words), asked(&command(), &words))
+        wrong_usage(&error, &command(), &words)
     }
 
     #[test]
@@ -127,41 +172,62 @@ mod tests {
     }
 
     #[test]
+    fn a_slip_is_a_letter_too_many_too_few_another_or_two_swapped() {
+        for slip in ["run", "rnu", "urn", "rn", "runn", "rum"] {
+            assert!(is_slip(slip.as_bytes(), b"run"), "{slip}");
+        }
+        for other in ["", "r", "nur", "sim", "reruns", "rnux"] {
+            assert!(!is_slip(other.as_bytes(), b"run"), "{other}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_told_in_one_line_with_the_way_out() {
         for (words, expected) in [
             (
                 &["tool", "part"][..],
-                "the following required arguments were not provided: --count <count>, --size <size>; see tool part",
+                "the following required arguments were not provided: --count <count>, --size <size>; see 'tool part --help'",
             ),
             (
                 &["tool", "part", "--count", "0"],
-                "invalid value '0' for '--count <count>': 0 is not a number from 1 to 9; see tool part",
+                "invalid value '0' for '--count <count>': 0 is not a number from 1 to 9; see 'tool part --help'",
             ),
             (
                 &["tool", "parts"],
-                "unrecognized subcommand 'parts'; a similar subcommand exists: 'part'; see tool",
+                "unrecognized subcommand 'parts'; a similar subcommand exists: 'part'; see 'tool --help'",
             ),
             (
                 &["tool", "part", "--count", "-x"],
-                "invalid value '-x' for '--count <count>': not a whole number from 0 on; see tool part",
+                "invalid value '-x' for '--count <count>': not a whole number from 0 on; see 'tool part --help'",
             ),
             (
                 &["tool", "part", "--count", ""],
-                "invalid value '' for '--count <count>': a number is missing; see tool part",
+                "invalid value '' for '--count <count>': a number is missing; see 'tool part --help'",
             ),
             (
                 &["tool", "part", "--how", "so"],
-                "invalid value 'so' for '--how <how>' [possible values: this, that]; see tool part",
+                "invalid value 'so' for '--how <how>' [possible values: this, that]; see 'tool part --help'",
             ),
             (
                 &["tool", "part", "--count=5\nUsage: x"],
-                "invalid value '5\\nUsage: x' for '--count <count>': not a whole number from 0 on; see tool part",
+                "invalid value '5\\nUsage: x' for '--count <count>': not a whole number from 0 on; see 'tool part --help'",
             ),
             (
                 &["tool", "part", "--how", "this", "--that"],
-                "the argument '--how <how>' cannot be used with '--that'; see tool part",
+                "the argument '--how <how>' cannot be used with '--that'; see 'tool part --help'",
             ),
-            (&["tool", "part", "x"], "unexpected argument 'x' found; see tool part"),
+            (
+                &["tool", "part", "x"],
+                "unexpected argument 'x' found; required are --count <count>, --size <size>; see 'tool part --help'",
+            ),
+            (
+                &["tool", "art"],
+                "unrecognized subcommand 'art'; a similar subcommand exists: 'part'; see 'tool --help'",
+            ),
+            (
+                &["tool", "part", "--siz", "1"],
+                "unexpected argument '--siz' found; a similar argument exists: '--size'; see 'tool part --help'",
+            ),
         ] {
             assert_eq!(said(words), expected);
         }

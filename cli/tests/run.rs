@@ -153,6 +153,8 @@ fn bad_options_are_named_in_one_line() {
         (&["run", "--bogus", "--", "true"], "--bogus"),
         (&["run", "--budget", "many", "--", "true"], "not a size such as 256MiB"),
         (&["nonsense"], "nonsense"),
+        (&["rnu", "--", "ls"], "a similar subcommand exists: 'run'"),
+        (&["run", "--hint", "list", "--", "true"], "a similar argument exists: '--hints'; see"),
         (&["run", "--no-hints", "--hints", "x", "--", "true"], "cannot be used with"),
     ] {
         assert_fails(wrong, 2, named);
@@ -269,6 +271,25 @@ fn hints_without_a_manager_or_a_file_say_so() {
         assert_eq!(output.status.code(), Some(code), "{what}");
         assert!(stderr(&output).contains(part), "{}", stderr(&output));
     }
+}
+
+#[test]
+fn a_missing_file_does_not_keep_the_others_from_being_hinted() {
+    let folder = sample_folder();
+    let script = format!(
+        "{} hint gone file-20.txt '' file-22.txt; echo $?; sleep 0.3; cat file-20.txt >/dev/null",
+        env!("CARGO_BIN_EXE_foretell"),
+    );
+    let mut command = foretell();
+    command.args(["run", "--no-hint-args", "--json"]).arg(folder.path().join("figures"));
+    command.args(["--", "sh", "-c", &script]).current_dir(&folder);
+    let output = command.output().expect("it runs");
+    assert_eq!(output.stdout, b"1\n");
+    let said = stderr(&output);
+    assert!(said.contains("foretell: gone: No such file") && said.contains("empty name"), "{said}");
+    let figures = std::fs::read(folder.path().join("figures")).expect("figures");
+    let figures: serde_json::Value = serde_json::from_slice(&figures).expect("JSON");
+    assert_eq!(figures["hints"]["resolved"], 2, "{figures}");
 }
 
 #[test]
