@@ -274,6 +274,8 @@ fn damage_is_one_line() {
         assert_eq!((message.lines().count(), output.stdout.len()), (1, 0), "{message}");
         assert!(message.starts_with(&format!("foretell: {}: ", path.display())), "{message}");
         assert!(message.contains(expected), "{message}");
+        let formats = "; --format takes blocks, vscsi, oracle-general, foretell\n";
+        assert_eq!(message.ends_with(formats), !message.contains("gzip"), "{message}");
         assert!(!json.exists(), "no empty file is left");
     }
     let missing = sim_cache(

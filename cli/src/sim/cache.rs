@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use foretell_policy::Rules;
 use foretell_sim::cache::{CacheOptions, CachePolicy, CacheResult, Hints, run};
-use foretell_sim::trace::{Format, Reads, Trace};
+use foretell_sim::trace::{Format, Reads, Trace, TraceError};
 use serde::Serialize;
 
 use super::figures::{Figures, as_json, check_outputs, say};
@@ -118,10 +118,11 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
         (_, given) => given.unwrap_or(BLOCK_BYTES),
     };
     let trace = Trace::open(recorded_at(&args.trace)?, args.format, block_bytes);
-    let trace = trace.map_err(not_a_recording)?;
+    let unusable = |error: TraceError| not_a_recording(&error, &Format::names());
+    let trace = trace.map_err(unusable)?;
     let progress = progress();
     progress.set_message(format!("reading {}", shown(&args.trace)));
-    let reads = trace.into_reads().map_err(not_a_recording)?;
+    let reads = trace.into_reads().map_err(unusable)?;
     if reads.is_empty() {
         return Err(Failure::failed(format!("{}: there is no read in it", shown(&args.trace))));
     }

@@ -32,8 +32,8 @@ pub(super) fn activity(args: &ReplayArgs) -> Result<(Activity, Vec<String>), Fai
         }
         Source::Dxt => of_recording(args, dxt::open(path))?,
         Source::Reads(format) => {
-            let trace = Trace::open(path, format, args.block).map_err(not_a_recording)?;
-            (Activity::of_trace(trace, args.block).map_err(not_a_recording)?, Vec::new())
+            let trace = Trace::open(path, format, args.block).map_err(unusable)?;
+            (Activity::of_trace(trace, args.block).map_err(unusable)?, Vec::new())
         }
     };
     let of = match &args.root {
@@ -69,11 +69,15 @@ fn times(args: &ReplayArgs, activity: &Activity) -> Option<String> {
     }
 }
 
+fn unusable(error: TraceError) -> Failure {
+    not_a_recording(&error, &Source::names())
+}
+
 fn of_recording(
     args: &ReplayArgs,
     recording: Result<Recording, TraceError>,
 ) -> Result<(Activity, Vec<String>), Failure> {
-    let mut recording = recording.map_err(not_a_recording)?;
+    let mut recording = recording.map_err(unusable)?;
     let root = args.root.as_deref().map(|root| settle_root(root, &mut recording)).transpose()?;
     let counts = |path: &Path| root.as_ref().is_none_or(|root| path.starts_with(root));
     let left_out =

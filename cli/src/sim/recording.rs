@@ -1,9 +1,9 @@
 //! A recording as the command line names it: where it is, its name in messages, its block size.
 
-use std::fmt::Display;
 use std::path::Path;
 
 use foretell_sim::SECTOR_BYTES;
+use foretell_sim::trace::TraceError;
 
 use crate::failure::{Failure, without_controls};
 use crate::{signals, size};
@@ -67,11 +67,14 @@ pub(super) fn shown(name: &Path) -> String {
     }
 }
 
-/// The failure of a recording that cannot be read.
-pub(super) fn not_a_recording(error: impl Display) -> Failure {
-    let error = error.to_string();
-    match error.strip_prefix(STANDARD_INPUT).filter(|what| what.starts_with(':')) {
-        Some(what) => Failure::failed(format!("{}{what}", shown(Path::new("-")))),
-        None => Failure::failed(error),
+/// The failure of a recording that cannot be read as one of the `formats` that `--format` takes.
+pub(super) fn not_a_recording(error: &TraceError, formats: &str) -> Failure {
+    let mut line = error.to_string();
+    if let Some(what) = line.strip_prefix(STANDARD_INPUT).filter(|what| what.starts_with(':')) {
+        line = format!("{}{what}", shown(Path::new("-")));
     }
+    if error.may_be_of_another_format() {
+        line += &format!("; --format takes {formats}");
+    }
+    Failure::failed(line)
 }

@@ -185,7 +185,7 @@ impl Source {
         }
     }
 
-    fn names() -> String {
+    pub(super) fn names() -> String {
         format!("strace, dxt, {}", Format::names())
     }
 }

@@ -242,6 +242,13 @@ pub enum TraceError {
     },
 }
 
+impl TraceError {
+    /// Whether the file may be of another format than the one that was named.
+    pub fn may_be_of_another_format(&self) -> bool {
+        matches!(self, TraceError::Malformed { fault, .. } if fault.is_of_other_kinds())
+    }
+}
+
 /// `text` in quotes: on one line, and shortened.
 pub(super) fn quoted(text: &[u8]) -> String {
     let escaped: String =
