@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use foretell_testbed::store::{
-    Faults, FirstByte, Store, StoreError, StoreOptions, StoreReport, Tail,
+    Faults, FirstByte, LeftOut, Store, StoreError, StoreOptions, StoreReport, Tail,
 };
 
 use crate::failure::{Failure, note};
@@ -149,6 +149,10 @@ fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
         _ => Failure::failed(error),
     })?;
     say(&ready(&args.folder, &store));
+    if let Some(what) = unserved(store.left_out()) {
+        let folder = args.folder.display();
+        note(format_args!("{what}; to serve all of {folder} as one bucket: --bucket NAME"));
+    }
     if !options.listen.ip().is_loopback() {
         note("other machines may read this folder, and write to it with the keys");
     }
@@ -171,6 +175,20 @@ fn ready(folder: &Path, store: &Store) -> String {
     }
     let noun = if buckets.len() == 1 { "bucket" } else { "buckets" };
     format!("{} serves {}, {noun} {names}", store.endpoint(), folder.display())
+}
+
+/// What of the folder is not served, and why.
+fn unserved(LeftOut { folders, others }: LeftOut) -> Option<String> {
+    let folders = (folders > 0).then(|| {
+        let noun = if folders == 1 { "sub-folder is" } else { "sub-folders are" };
+        format!("{folders} {noun} not served: a bucket's name has 3 to 63 of a-z, 0-9, '-' and '.'")
+    });
+    let others = (others > 0).then(|| {
+        let noun = if others == 1 { "file is" } else { "files are" };
+        format!("{others} {noun} not served: an object is a file in a bucket's folder")
+    });
+    let parts: Vec<_> = [folders, others].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 fn print(report: &StoreReport) {

@@ -49,6 +49,32 @@ fn get(address: SocketAddr, path: &str, more: &str) -> String {
 }
 
 #[test]
+fn entries_that_are_in_no_bucket_are_counted_with_the_reason() {
+    let folder = folder();
+    for name in ["Upper", "ab"] {
+        fs::create_dir(folder.path().join(name)).expect("made");
+    }
+    fs::write(folder.path().join("loose"), "x").expect("written");
+    let said = |options: &[&str]| {
+        let mut command = foretell();
+        command.args(["store", "serve"]).arg(folder.path()).args(options).stdin(Stdio::null());
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+        let mut ready = String::new();
+        let mut output = BufReader::new(child.stdout.take().expect("piped"));
+        output.read_line(&mut ready).expect("a line");
+        // The signal is blocked until the note is written.
+        kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
+        String::from_utf8(child.wait_with_output().expect("it ends").stderr).expect("UTF-8")
+    };
+    let note = said(&[]);
+    assert!(note.contains("2 sub-folders are not served: a bucket's name has"), "{note}");
+    assert!(note.contains("; 1 file is not served: ") && note.contains("--bucket NAME"), "{note}");
+    assert_eq!(note.lines().count(), 1, "{note}");
+    assert_eq!(said(&["--bucket", "all-of-it"]), "");
+}
+
+#[test]
 fn serve_get_and_end_by_a_signal() {
     for signal in [Signal::INT, Signal::TERM] {
         let folder = folder();

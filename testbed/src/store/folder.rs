@@ -13,6 +13,7 @@ use std::ffi::OsStr;
 use std::fs::{File, FileTimes, Metadata};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -37,6 +38,15 @@ pub(super) struct Folder {
     only: Option<String>,
     last_put: Mutex<SystemTime>,
     uploads: AtomicU64,
+}
+
+/// Entries of a folder of buckets that are not served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Sub-folders whose names cannot be buckets'.
+    pub folders: usize,
+    /// Files, and what else is no folder: they are in no bucket.
+    pub others: usize,
 }
 
 /// An unfinished object: a file in its bucket without an object's name. Dropping it removes the file.
@@ -110,21 +120,33 @@ impl Folder {
 
     /// The names of all buckets, sorted.
     pub(super) fn buckets(&self) -> io::Result<Vec<String>> {
+        self.entries().map(|(buckets, _)| buckets)
+    }
+
+    /// The names of all buckets, sorted, and what else is in the folder.
+    pub(super) fn entries(&self) -> io::Result<(Vec<String>, LeftOut)> {
+        let mut left_out = LeftOut::default();
         if let Some(only) = &self.only {
-            return Ok(vec![only.clone()]);
+            return Ok((vec![only.clone()], left_out));
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let root = self.tree.open(Path::new(""), flags, Links::Shown)?;
         let mut names = Vec::new();
         for entry in Dir::new(root)? {
             let entry = entry?;
-            let Ok(name) = entry.file_name().to_str() else { continue };
-            if check_bucket_name(name) && self.is_folder(Path::new(name)) {
-                names.push(name.to_owned());
+            let name = entry.file_name();
+            if [c".", c".."].contains(&name) {
+                continue;
+            }
+            let bucket = name.to_str().ok().filter(|name| check_bucket_name(name));
+            match (self.is_folder(Path::new(OsStr::from_bytes(name.to_bytes()))), bucket) {
+                (true, Some(name)) => names.push(name.to_owned()),
+                (true, None) => left_out.folders += 1,
+                (false, _) => left_out.others += 1,
             }
         }
         names.sort();
-        Ok(names)
+        Ok((names, left_out))
     }
 
     fn is_folder(&self, path: &Path) -> bool {

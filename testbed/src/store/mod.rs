@@ -65,6 +65,7 @@ use tokio::task;
 pub use error::StoreError;
 pub use faults::Faults;
 pub use first_byte::{FirstByte, Tail};
+pub use folder::LeftOut;
 pub use options::StoreOptions;
 pub use report::StoreReport;
 
@@ -104,6 +105,7 @@ pub struct Store {
     runtime: runtime::Handle,
     address: SocketAddr,
     buckets: Vec<String>,
+    left_out: LeftOut,
     /// The sender that stops the thread, and the thread.
     running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
@@ -123,7 +125,8 @@ impl Store {
     pub fn start(folder: &Path, options: &StoreOptions) -> Result<Self, StoreError> {
         options.validate()?;
         let folder = Folder::open(folder, options.bucket.as_deref())?;
-        let buckets = folder.buckets().map_err(|source| StoreError::System { source })?;
+        let (buckets, left_out) =
+            folder.entries().map_err(|source| StoreError::System { source })?;
         let listener = listen(options.listen)?;
         let system = |source| StoreError::System { source };
         let address = listener.local_addr().map_err(system)?;
@@ -162,7 +165,8 @@ impl Store {
         };
         let thread =
             std::thread::Builder::new().name("store".into()).spawn(work).map_err(system)?;
-        Ok(Store { server, runtime: handle, address, buckets, running: Some((stop, thread)) })
+        let running = Some((stop, thread));
+        Ok(Store { server, runtime: handle, address, buckets, left_out, running })
     }
 
     /// The endpoint for clients, such as `http://127.0.0.1:39217`. Buckets are the first part of the path ("path
@@ -179,6 +183,11 @@ impl Store {
     /// The buckets at the start, sorted.
     pub fn buckets(&self) -> &[String] {
         &self.buckets
+    }
+
+    /// Entries of the folder that are in no bucket, at the start.
+    pub fn left_out(&self) -> LeftOut {
+        self.left_out
     }
 
     /// What the store has done so far.
