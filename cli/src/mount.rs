@@ -18,7 +18,7 @@ use foretell_cache::backend::{
 };
 use foretell_cache::tier::{Tier, TierError, TierOptions};
 use foretell_cache::{CacheError, CacheOptions, Stats};
-use foretell_mount::{Contents, Ending, KIND, StoreMount, StoreMountOptions, check, point};
+use foretell_mount::{Contents, Ending, Kind, StoreMount, StoreMountOptions, check, point};
 use rustix::fs::Mode;
 use rustix::process::umask;
 
@@ -214,11 +214,13 @@ fn source(args: &MountArgs) -> Result<Identified, Failure> {
         }
         let checked = store_at(&args.source, &hasty)?.backend;
         let shown = without_secrets(&args.source);
-        if check(&*checked, &shown).map_err(Failure::failed)? == Contents::None {
-            if checked.is_object() {
-                return Err(is_an_object(&shown));
-            }
-            note(format_args!("there is nothing at {shown} now"));
+        match check(&*checked, &shown).map_err(Failure::failed)? {
+            Contents::None if checked.is_object() => return Err(is_an_object(&shown)),
+            Contents::None => note(format_args!("there is nothing at {shown} now")),
+            Contents::Unlisted => note(format_args!(
+                "{shown} does not list its files: they can be opened by name alone; --index names a list of them"
+            )),
+            Contents::Some => {}
         }
         let Named { backend, identity } = store_at(&args.source, &options)?;
         return Ok((backend, identity));
@@ -482,7 +484,7 @@ pub(crate) fn unmount(mountpoint: &Path) -> Result<ExitCode, Failure> {
     let stats = stats_of(mountpoint);
     let pid = stats.as_ref().and_then(|stats| u32::try_from(stats.get("pid")?.as_u64()?).ok());
     let process = pid.and_then(background::process);
-    point::unmount_path(mountpoint, &KIND).map_err(Failure::failed)?;
+    point::unmount_path(mountpoint, &Kind::STORE).map_err(Failure::failed)?;
     if process.is_some_and(|process| !background::ends(&process)) {
         note("the mount's process is still running: a program uses its files");
     }

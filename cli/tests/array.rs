@@ -188,7 +188,8 @@ fn what_cannot_be_mounted_is_named_in_one_line() {
     assert_fails(&["mount", "--time-scale", "-1"], &[b, m], "time");
     assert_fails(&["mount", "--stripe", "100"], &[b, m], "stripe");
     assert_fails(&["mount", "--outstanding", "0"], &[b, m], "outstanding");
-    assert_fails(&["unmount"], &[m], &m.to_string_lossy());
+    assert_fails(&["unmount"], &[m], &format!("no array is mounted at {}; ", m.display()));
+    assert_fails(&["unmount"], &[&missing], "missing: No such file or directory; ");
     let usage = array(&["mount", "--order", "elevator"], &[b, m]);
     assert_eq!(usage.status.code(), Some(2));
 }

@@ -46,6 +46,13 @@ fn a_folder_is_mounted_read_and_unmounted() {
     let mounted = mount(source, mnt.path(), &["--budget", "1MiB"]);
     assert!(mounted.status.success(), "{}", text(&mounted.stderr));
     assert!(text(&mounted.stdout).contains("read-only, 1 MiB of memory"));
+    let as_array = foretell().args(["array", "unmount"]).arg(mnt.path()).output().expect("it runs");
+    assert_eq!(as_array.status.code(), Some(1));
+    let way_out = format!(
+        "of the kind store, not array; unmount it with: foretell unmount {}\n",
+        mnt.path().display()
+    );
+    assert!(text(&as_array.stderr).ends_with(&way_out), "{}", text(&as_array.stderr));
     let compared = Command::new("diff").arg("-r").args([folder.path(), mnt.path()]).status();
     assert!(compared.expect("diff runs").success());
     let unmounted = unmount(mnt.path());
@@ -223,6 +230,11 @@ fn what_a_mount_notes_before_it_goes_to_the_background_is_heard() {
     let server = web(&files, Tells::Tag);
     let address = format!("{}/data", server.endpoint);
     let list = lists.path().join("list");
+    let unlisted = mount(&address, mnt.path(), &[]);
+    assert!(unlisted.status.success() && unmount(mnt.path()).status.success());
+    let note = text(&unlisted.stderr);
+    assert!(note.contains("does not list its files") && note.contains("--index"), "{note}");
+    assert_eq!(note.lines().count(), 1, "{note}");
     let said = |text_of_list: &str| {
         fs::write(&list, text_of_list).expect("written");
         let options = ["--index", list.to_str().expect("UTF-8")];

@@ -59,6 +59,28 @@ pub enum MountError {
         /// The system's message, on one line.
         message: String,
     },
+    /// The path that should be a mount cannot be found.
+    #[error("no {noun} is mounted at {}: {source}; `findmnt -t fuse` lists what is", path.display())]
+    NoSuchPath {
+        /// The path.
+        path: PathBuf,
+        /// The kind of mount.
+        noun: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A mount of another kind is at the path.
+    #[error("{0} is a mount of the kind {found}, not {wanted}; unmount it with: {unmount} {0}", path.display())]
+    OtherKind {
+        /// The path.
+        path: PathBuf,
+        /// The kind that was to be unmounted.
+        wanted: &'static str,
+        /// The kind that is there.
+        found: &'static str,
+        /// The command that unmounts it.
+        unmount: &'static str,
+    },
     /// There is no such mount at the path.
     #[error("no {noun} is mounted at {}; `findmnt -t fuse` lists what is", path.display())]
     NotMounted {

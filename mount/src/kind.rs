@@ -10,3 +10,15 @@ pub struct Kind {
     /// The command that unmounts it.
     pub unmount: &'static str,
 }
+
+impl Kind {
+    /// A store or a folder.
+    pub const STORE: Kind = Kind { name: "foretell", noun: "store", unmount: "foretell unmount" };
+
+    /// An emulated disk array.
+    pub const ARRAY: Kind =
+        Kind { name: "foretell-array", noun: "array", unmount: "foretell array unmount" };
+
+    /// All kinds.
+    pub const ALL: [Kind; 2] = [Kind::STORE, Kind::ARRAY];
+}

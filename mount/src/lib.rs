@@ -33,5 +33,5 @@ mod trouble;
 
 pub use error::MountError;
 pub use kind::Kind;
-pub use mount::{Contents, KIND, StoreMount, StoreMountOptions, check};
+pub use mount::{Contents, StoreMount, StoreMountOptions, check};
 pub use point::Ending;

@@ -21,9 +21,6 @@ use crate::trouble::Troubles;
 /// Threads that take in the kernel's requests. Two: one takes in a request while the other answers from memory.
 const SESSION_THREADS: usize = 2;
 
-/// The kind of these mounts in the table of mounts.
-pub const KIND: Kind = Kind { name: "foretell", noun: "store", unmount: "foretell unmount" };
-
 /// Options of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreMountOptions {
@@ -52,8 +49,9 @@ pub struct StoreMountOptions {
 pub fn check(backend: &dyn Backend, source: &str) -> Result<Contents, MountError> {
     let message = match backend.list("").and_then(|mut names| names.next_entries()) {
         Ok(entries) if entries.is_empty() => return Ok(Contents::None),
-        Ok(_) | Err(BackendError::Other { errno: Some(libc::ENOTSUP), .. }) => {
-            return Ok(Contents::Some);
+        Ok(_) => return Ok(Contents::Some),
+        Err(BackendError::Other { errno: Some(libc::ENOTSUP), .. }) => {
+            return Ok(Contents::Unlisted);
         }
         Err(BackendError::NotFound) => "there is no such bucket or folder".to_owned(),
         Err(cause) => one_line(&cause.to_string()),
@@ -66,8 +64,10 @@ pub fn check(backend: &dyn Backend, source: &str) -> Result<Contents, MountError
 pub enum Contents {
     /// None.
     None,
-    /// Some, or the store cannot tell.
+    /// Some.
     Some,
+    /// The store does not list its names, as web servers do not.
+    Unlisted,
 }
 
 fn service(
@@ -133,7 +133,7 @@ impl StoreMount {
             source_name: options.source.clone(),
             message: one_line(&message),
         };
-        let point = FreePoint::prepare(mountpoint, KIND)?;
+        let point = FreePoint::prepare(mountpoint, Kind::STORE)?;
         let cache = Cache::new(options.cache).map_err(|error| source(error.to_string()))?;
         let store = cache.attach(Arc::clone(&backend));
         let troubles = Arc::new(Troubles::new(Box::new(tell)));
@@ -180,7 +180,7 @@ impl StoreMount {
                            which this process lacks; leave --allow-other out";
             return Err(source(message.to_owned()));
         }
-        let point = FreePoint::prepare(mountpoint, KIND)?;
+        let point = FreePoint::prepare(mountpoint, Kind::STORE)?;
         let cache = Cache::new(options.cache).map_err(|error| source(error.to_string()))?;
         let backend = LocalBackend::beneath(folder, depth);
         let backend = Arc::new(backend.map_err(|error| source(error.to_string()))?);

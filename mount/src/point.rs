@@ -21,7 +21,7 @@ use fuser::{Config, Filesystem, MountOption, Notifier, Session, SessionACL};
 use crate::error::{MountError, one_line};
 use crate::guarded::Guarded;
 use crate::kind::Kind;
-use crate::table::{self, Force, mount_at};
+use crate::table::{self, Force, Mount, mount_at};
 
 /// How long unmounting waits for programs that are about to close their files.
 const BUSY_PATIENCE: Duration = Duration::from_millis(500);
@@ -273,8 +273,9 @@ impl Drop for MountPoint {
 /// No mount of this kind is there, another user has mounted it, a program uses it (unless it has crashed), or the
 /// system refuses.
 pub fn unmount_path(path: &Path, kind: &Kind) -> Result<(), MountError> {
-    let not_mounted = || MountError::NotMounted { path: path.into(), noun: kind.noun };
-    let place = absolute(path).map_err(|_| not_mounted())?;
+    let no_such_path =
+        |source| MountError::NoSuchPath { path: path.into(), noun: kind.noun, source };
+    let place = absolute(path).map_err(no_such_path)?;
     // A dead mount has nothing for programs that still hold its files.
     let force = if is_dead(&place) { Force::Detach } else { Force::Refuse };
     match mount_at(&place) {
@@ -284,7 +285,18 @@ pub fn unmount_path(path: &Path, kind: &Kind) -> Result<(), MountError> {
             }
             _ => unmount_patiently(&place, force),
         },
-        _ => Err(not_mounted()),
+        other => Err(not_mounted(path, kind, other)),
+    }
+}
+
+/// No mount of the kind `wanted` is at `path`, but `other` or none.
+fn not_mounted(path: &Path, wanted: &Kind, other: Option<Mount>) -> MountError {
+    let found = other.and_then(|mount| Kind::ALL.into_iter().find(|kind| mount.is_of(kind)));
+    match found {
+        Some(Kind { noun: found, unmount, .. }) => {
+            MountError::OtherKind { path: path.into(), wanted: wanted.noun, found, unmount }
+        }
+        None => MountError::NotMounted { path: path.into(), noun: wanted.noun },
     }
 }
 

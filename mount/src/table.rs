@@ -150,9 +150,6 @@ fn unmount_by_helper(path: &Path, force: Force) -> Result<(), MountError> {
 mod tests {
     use super::*;
 
-    const ARRAY: Kind =
-        Kind { name: "foretell-array", noun: "array", unmount: "foretell array unmount" };
-
     #[test]
     fn lines_of_the_table_are_understood() {
         let line =
@@ -160,19 +157,19 @@ mod tests {
         let mount = parse(line).expect("a mount");
         assert_eq!((mount.device.as_str(), mount.user), ("0:37", Some(1000)));
         assert_eq!(mount.path, Path::new("/tmp/a b\\c"));
-        assert!(mount.is_of(&ARRAY));
-        assert!(!mount.is_of(&Kind { name: "foretell", ..ARRAY }));
+        assert!(mount.is_of(&Kind::ARRAY));
+        assert!(!mount.is_of(&Kind::STORE));
         let other =
             br"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue";
         let other = parse(other).expect("a mount");
-        assert_eq!((other.is_of(&ARRAY), other.user), (false, None));
+        assert_eq!((other.is_of(&Kind::ARRAY), other.user), (false, None));
         assert_eq!(parse(b""), None);
         assert_eq!(parse(b"1 2 3 -"), None);
     }
 
     #[test]
     fn a_source_never_contains_what_ends_an_option() {
-        assert_eq!(source_of(&ARRAY, "/data"), "foretell-array:/data");
-        assert_eq!(source_of(&ARRAY, "/da,ta"), "foretell-array");
+        assert_eq!(source_of(&Kind::ARRAY, "/data"), "foretell-array:/data");
+        assert_eq!(source_of(&Kind::ARRAY, "/da,ta"), "foretell-array");
     }
 }

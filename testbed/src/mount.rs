@@ -34,10 +34,6 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
 /// Files that a sequential layout places one after another. Each further file has a place of its own.
 const SEQUENTIAL_FILES_MAX: usize = 100_000;
 
-/// The kind of these mounts in the table of mounts.
-pub(crate) const KIND: Kind =
-    Kind { name: "foretell-array", noun: "array", unmount: "foretell array unmount" };
-
 /// Controls a mounted array from any thread. Cheap to clone, and harmless when the array is gone.
 #[derive(Clone)]
 pub struct ArrayHandle {
@@ -114,7 +110,7 @@ impl Array {
         options.validate()?;
         let unusable = |source| ArrayError::Backing { path: backing.into(), source };
         let root = backing.canonicalize().map_err(unusable)?;
-        let point = FreePoint::prepare(mountpoint, KIND)?;
+        let point = FreePoint::prepare(mountpoint, Kind::ARRAY)?;
         if root.starts_with(point.path()) || point.path().starts_with(&root) {
             let mountpoint = point.path().into();
             return Err(ArrayError::Overlap { backing: root, mountpoint });
@@ -212,7 +208,7 @@ impl Drop for Array {
 
 /// Unmounts the array at `mountpoint`. If another process serves it, that process notices.
 pub fn unmount_path(mountpoint: &Path) -> Result<(), ArrayError> {
-    Ok(point::unmount_path(mountpoint, &KIND)?)
+    Ok(point::unmount_path(mountpoint, &Kind::ARRAY)?)
 }
 
 fn layout(options: &ArrayOptions, tree: &Tree) -> Layout {

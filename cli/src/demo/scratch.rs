@@ -73,7 +73,7 @@ fn remove_abandoned(below: &Path) {
 fn remove(folder: &Path) {
     for mountpoint in [ARRAY, STORE].map(|name| folder.join(name)) {
         let _ = foretell_testbed::unmount_path(&mountpoint);
-        let _ = point::unmount_path(&mountpoint, &foretell_mount::KIND);
+        let _ = point::unmount_path(&mountpoint, &foretell_mount::Kind::STORE);
     }
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let are_left = entries.filter(|entry| entry.file_name() != LOCK).filter(|entry| {

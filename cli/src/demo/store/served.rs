@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
-use foretell_mount::{KIND, point};
+use foretell_mount::{Kind, point};
 use foretell_testbed::store::{Store, StoreOptions};
 use rustix::fs::statfs;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
@@ -181,7 +181,7 @@ impl<'a> Mount<'a> {
         }
         let status = self.child.wait().map_err(|error| format!("foretell mount: {error}"))?;
         // If the process was killed, the mount is still there.
-        point::unmount_path(self.mountpoint, &KIND).ok();
+        point::unmount_path(self.mountpoint, &Kind::STORE).ok();
         match status.success() {
             true => Ok(()),
             false => Err(format!("foretell mount ended ({status}) before the demo did")),
