@@ -17,7 +17,7 @@
 //!   like data. Each device has a bounded number of files that are looked up and not read yet.
 //! * **G. Dozing.** Behind a kernel's page cache a fetch may find its blocks cached already, and asking costs time. After
 //!   [`DOZE_AFTER`] such fetches in a row the policy looks at one in [`DOZE_STRIDE`] hints and drops the others, until a
-//!   fetch brings data or a program stalls.
+//!   fetch brings data or a program stalls. Fetches of files that a program has waited for do not count.
 //!
 //! Drivers call [`Policy::next`] or [`Policy::next_fetch`] whenever a device may have a free slot: after every hint, read and
 //! completion. The policy never reads a clock, starts no fetch by itself, and cannot fail. A driver that breaks the protocol
@@ -28,6 +28,7 @@
 //!
 //! Not here: the order in which a disk serves its requests ([`crate::devices::queue`]), and file descriptors.
 
+mod dozing;
 mod events;
 mod following;
 mod lookups;
@@ -54,6 +55,7 @@ use crate::rules::Prefetch;
 use crate::streams::stream::{Fit, Limits, Stream, Waiting};
 use crate::tables::hash::Mix;
 use crate::time::Nanos;
+use dozing::WaitedFiles;
 
 /// G: fetches in a row that found everything cached, after which hints are dropped.
 /// Unit: requests. Reason: judgement.
@@ -114,6 +116,8 @@ pub struct Policy {
     last_stream: HashMap<ReaderId, StreamIndex, Mix>,
     /// Length of `last_stream` at which inactive readers are forgotten.
     readers_max: usize,
+    /// G.
+    waited_files: WaitedFiles,
     /// The last read, if it found nothing: a demand may follow.
     missed: Option<(Block, Demand)>,
     /// Streams with hints left to place, round robin.
@@ -150,6 +154,7 @@ impl Policy {
             flights: Flights::default(),
             last_stream: HashMap::with_hasher(Mix),
             readers_max: READERS_MIN,
+            waited_files: WaitedFiles::new(),
             missed: None,
             unplaced: VecDeque::new(),
             next_ticket: 0,
@@ -394,7 +399,7 @@ impl Policy {
     fn read_without_streams(&mut self, block: Block, stalled: bool) -> Access {
         let slot = self.arbiter.find_loaded(block);
         let access = self.read_unhinted(block, slot, stalled);
-        self.note_stall(access, stalled);
+        self.note_stall(block, stalled);
         self.check();
         access
     }
@@ -423,16 +428,9 @@ impl Policy {
             Some((_, Fit::Again)) => self.read_again(slot, stalled),
             None => self.read_unhinted(block, slot, stalled),
         };
-        self.note_stall(access, stalled);
+        self.note_stall(block, stalled);
         self.check();
         access
-    }
-
-    /// G: a program that had to wait ends dozing.
-    fn note_stall(&mut self, access: Access, stalled: bool) {
-        if access == Access::Miss && stalled {
-            self.devices.iter_mut().for_each(|device| device.cached_run = 0);
-        }
     }
 
     /// Begins a fetch of `block` from `device` for a reader that waits. The reader's last read missed the block, or waited
@@ -555,10 +553,14 @@ impl Policy {
             device.depth.completed(now, (fetch.0, flight.started), purpose, names_left);
         }
         match outcome {
-            Outcome::AlreadyCached => device.cached_run = device.cached_run.saturating_add(1),
-            Outcome::Fetched => device.cached_run = 0,
+            Outcome::AlreadyCached if self.was_cached_before(&flight.work) => {
+                let device = self.device_mut(flight.device);
+                device.cached_run = device.cached_run.saturating_add(1);
+            }
+            Outcome::Fetched => self.device_mut(flight.device).cached_run = 0,
             _ => {}
         }
+        let device = &mut self.devices[usize::from(flight.device.0)];
         match flight.work {
             FlightWork::Resolve { stream, index, number } => {
                 device.lookup_ended(now, fetch, now.saturating_sub(flight.started));

@@ -69,6 +69,65 @@ fn the_last_of_all_hints_is_not_passed_over_nor_one_after_a_block_that_was_not_c
     assert_eq!(policy.counts().hints_passed_over, before);
 }
 
+/// Completes fetches to the end. The program has brought the files below `read_first`. The device brings the others, and the
+/// program reads them. Returns these.
+fn complete_behind(policy: &mut Policy, read_first: u64) -> Vec<u64> {
+    let mut fetched = Vec::new();
+    while let Some(fetch) = next_read(policy, 10) {
+        let Work::Read { file: FileId(file), .. } = fetch.work else { unreachable!() };
+        let is_there = file < read_first;
+        fetched.extend((!is_there).then_some(file));
+        let outcome = if is_there { Outcome::AlreadyCached } else { Outcome::Fetched };
+        policy.completed(NOW, fetch.id, outcome);
+        if !is_there {
+            policy.read(NOW, READER, block(file, 0), false);
+        }
+    }
+    fetched
+}
+
+/// The program waits for each file, and has read them before their fetches say that they are in memory.
+#[test]
+fn no_hint_is_passed_over_behind_a_program_that_outruns_the_first_fetches() {
+    const AHEAD: u64 = 60;
+    const FILES: u64 = 400;
+    let all_others: Vec<u64> = (AHEAD..FILES).collect();
+
+    // It reads before the names are looked up.
+    let (mut policy, _) = hinted(Config { resolved_max: 64, ..config(1000) }, FILES);
+    for file in 0..AHEAD {
+        policy.read(NOW, READER, block(file, 0), true);
+    }
+    assert_eq!(complete_behind(&mut policy, AHEAD), all_others);
+    assert_eq!(policy.counts().hints_passed_over, 0);
+
+    // It reads while the fetches are in flight.
+    let (mut policy, _) = hinted(Config { resolved_max: 64, ..config(1000) }, FILES);
+    let mut ahead = 0;
+    while ahead < AHEAD {
+        let begun = Vec::from_iter(std::iter::from_fn(|| next_read(&mut policy, 10)));
+        for file in ahead..ahead + begun.len() as u64 {
+            assert_eq!(policy.read(NOW, READER, block(file, 0), true), Access::InFlight);
+        }
+        ahead += begun.len() as u64;
+        begun.iter().for_each(|fetch| policy.completed(NOW, fetch.id, Outcome::AlreadyCached));
+    }
+    assert_eq!(complete_behind(&mut policy, ahead), (ahead..FILES).collect::<Vec<_>>());
+    assert_eq!(policy.counts().hints_passed_over, 0);
+
+    // Its reads are heard of after the fetches have ended.
+    let (mut policy, _) = hinted(Config { resolved_max: 64, ..config(1000) }, FILES);
+    for _ in 0..AHEAD {
+        let fetch = next_read(&mut policy, 10).expect("a read");
+        policy.completed(NOW, fetch.id, Outcome::AlreadyCached);
+        if let Work::Read { file, .. } = fetch.work {
+            policy.read(NOW, READER, Block { file, index: 0 }, true);
+        }
+    }
+    assert_eq!(complete_behind(&mut policy, AHEAD), all_others);
+    assert_eq!(policy.counts().hints_passed_over, 0);
+}
+
 #[test]
 fn the_queue_deepens_once_the_device_is_seen_to_work_on_many() {
     let wide = Config { outstanding_max: 1000, resolved_max: 1000, ..config(2000) };
