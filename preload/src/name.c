@@ -107,16 +107,9 @@ HOOK(ssize_t, __readlinkat_chk,
 }
 
 #define REALPATH_BODY(call)                                                                        \
-    do {                                                                                           \
-        if (LIKELY(!wants_names(ring())))                                                          \
-            return call;                                                                           \
-        uint64_t start_ns = foretell_name_begins();                                                \
-        if (start_ns == 0)                                                                         \
-            return call;                                                                           \
-        char *result = call;                                                                       \
-        foretell_named(start_ns, FORETELL_TOUCH_STAT, AT_FDCWD, path, result != NULL ? 0 : -1);    \
-        return result;                                                                             \
-    } while (0)
+    NAMING_BODY(char *, call,                                                                      \
+                foretell_named(start_ns, FORETELL_TOUCH_STAT, AT_FDCWD, path,                      \
+                               result != NULL ? 0 : -1))
 
 #if HAS_OLD_NAMES
 HOOK_VERSION(char *, realpath, "realpath@@" REALPATH_VERSION, (const char *path, char *to))
