@@ -4,7 +4,6 @@
 //! `--foreground` it stays and ends the array on Ctrl-C. `unmount` ends it from anywhere and prints
 //! what the disks did.
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -16,6 +15,7 @@ use foretell_testbed::{Array, ArrayOptions, Ending, LayoutKind, Report, Status};
 
 use crate::failure::{Failure, note};
 use crate::output_file::OutputFile;
+use crate::standard_output::mention;
 use crate::{background, input_file, signals, size};
 
 #[derive(Args)]
@@ -167,9 +167,9 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
         options.layout,
         options.order,
     );
-    say(&ready);
+    mention(&ready);
     if array.wait() == Ending::Requested {
-        say(""); // Below the ^C of the terminal.
+        mention(""); // Below the ^C of the terminal.
     }
     let mountpoint = array.mountpoint().to_owned();
     let report = array.unmount().map_err(Failure::failed)?;
@@ -195,7 +195,7 @@ fn unmount(mountpoint: &Path) -> Result<ExitCode, Failure> {
 }
 
 fn print(report: &Report, mountpoint: &Path) {
-    say(&format!(
+    mention(&format!(
         "{}: {} requests, {} read, {} seeks, {} for metadata, in {:.2} s of the array's clock",
         mountpoint.display(),
         report.requests,
@@ -204,9 +204,9 @@ fn print(report: &Report, mountpoint: &Path) {
         report.metadata_reads,
         report.elapsed_s,
     ));
-    say("disk  requests     bytes    busy s    seek s  rotate s  queue");
+    mention("disk  requests     bytes    busy s    seek s  rotate s  queue");
     for (index, disk) in report.disks.iter().enumerate() {
-        say(&format!(
+        mention(&format!(
             "{index:>4}  {:>8}  {:>8}  {:>8.2}  {:>8.2}  {:>8.2}  {:>5}",
             disk.requests,
             size::display(disk.bytes),
@@ -219,9 +219,4 @@ fn print(report: &Report, mountpoint: &Path) {
     if report.in_use_after_unmount {
         note("a program still uses files of the array; it is served until it closes them");
     }
-}
-
-/// Prints one line on standard output. If the reader is gone, the array goes on.
-fn say(line: &str) {
-    let _ = writeln!(io::stdout(), "{line}");
 }

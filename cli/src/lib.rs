@@ -21,6 +21,7 @@ mod run;
 mod signals;
 mod sim;
 mod size;
+mod standard_output;
 mod store;
 mod summary;
 mod usage;

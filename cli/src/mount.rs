@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,6 +24,7 @@ use rustix::process::umask;
 
 use crate::failure::{Failure, note};
 use crate::output_file::OutputFile;
+use crate::standard_output::mention;
 use crate::{background, duration, input_file, signals, size};
 
 pub(crate) const HELP: &str = "\
@@ -354,8 +355,8 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     });
     // With `--json -`, standard output has only the JSON.
     let is_json_out = args.json.as_deref() == Some(Path::new("-"));
-    let say = if is_json_out { |line: &str| note(line) } else { say };
-    say(&format!(
+    let tell = if is_json_out { |line: &str| note(line) } else { mention };
+    tell(&format!(
         "{} at {}: {}, {} of memory in blocks of {}",
         options.source,
         mount.mountpoint().display(),
@@ -364,16 +365,16 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
         size::display(args.block),
     ));
     if mount.wait() == Ending::Requested && !is_json_out {
-        say(""); // Below the ^C of the terminal.
+        tell(""); // Below the ^C of the terminal.
     }
     let (failure, place) = (mount.failure(), mount.mountpoint().display().to_string());
     let (mountpoint, stats, report) =
         (mount.mountpoint().to_owned(), mount.stats(), mount.report());
     let is_in_use = mount.unmount().map_err(Failure::failed)?;
-    say(&summary(&mountpoint, &stats, args.block));
+    tell(&summary(&mountpoint, &stats, args.block));
     let tier = tier.map(|tier| tier.stats());
     if let Some(tier) = &tier {
-        say(&tier_summary((tier.hit_blocks, args.block), tier.held_bytes));
+        tell(&tier_summary((tier.hit_blocks, args.block), tier.held_bytes));
     }
     if let Some(file) = json {
         let mut report: serde_json::Value =
@@ -499,7 +500,7 @@ pub(crate) fn unmount(mountpoint: &Path) -> Result<ExitCode, Failure> {
     });
     match done {
         Some((summary, of_tier)) => {
-            [Some(summary), of_tier].iter().flatten().for_each(|line| say(line))
+            [Some(summary), of_tier].iter().flatten().for_each(|line| mention(line))
         }
         None => {
             note("unmounted; there are no figures: its process did not answer, or had ended before")
@@ -518,9 +519,4 @@ fn stats_of(mountpoint: &Path) -> Option<serde_json::Value> {
     thread::Builder::new().name("mount-stats".into()).spawn(read).ok()?;
     let text = receiver.recv_timeout(STATS_PATIENCE).ok()?.ok()?;
     serde_json::from_slice(&text).ok()
-}
-
-/// Prints one line on standard output. If the reader is gone, the mount goes on.
-fn say(line: &str) {
-    let _ = writeln!(io::stdout(), "{line}");
 }

@@ -1,6 +1,5 @@
 //! `foretell store`: the emulated object store, from the command line.
 
-use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,6 +12,7 @@ use foretell_testbed::store::{
 
 use crate::failure::{Failure, note};
 use crate::output_file::OutputFile;
+use crate::standard_output::mention;
 use crate::{duration, signals, size};
 
 /// Buckets named in the first line; the rest is a count.
@@ -148,7 +148,7 @@ fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
         StoreError::Option { .. } | StoreError::NotLoopback { .. } => Failure::usage(error),
         _ => Failure::failed(error),
     })?;
-    say(&ready(&args.folder, &store));
+    mention(&ready(&args.folder, &store));
     if let Some(what) = unserved(store.left_out()) {
         let folder = args.folder.display();
         note(format_args!("{what}; to serve all of {folder} as one bucket: --bucket NAME"));
@@ -157,7 +157,7 @@ fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
         note("other machines may read this folder, and write to it with the keys");
     }
     signals::take(&signals::OF_A_SERVER);
-    say(""); // Below the ^C of the terminal.
+    mention(""); // Below the ^C of the terminal.
     let report = store.stop();
     print(&report);
     if let Some(file) = json {
@@ -192,7 +192,7 @@ fn unserved(LeftOut { folders, others }: LeftOut) -> Option<String> {
 }
 
 fn print(report: &StoreReport) {
-    say(&format!(
+    mention(&format!(
         "{} requests in {:.1} s: {} GET, {} HEAD, {} lists, {} PUT, {} deletes, {} others; \
          {} connections",
         report.requests,
@@ -205,7 +205,7 @@ fn print(report: &StoreReport) {
         report.others,
         report.connections,
     ));
-    say(&format!(
+    mention(&format!(
         "{} sent; most in flight {}; {} answered 503, {} reset, {} truncated",
         size::display(report.bytes_sent),
         report.in_flight_max,
@@ -214,18 +214,13 @@ fn print(report: &StoreReport) {
         report.truncated,
     ));
     if report.gets + report.heads + report.lists > 0 {
-        say(&format!(
+        mention(&format!(
             "first bytes late by {:.2} ms on average, {:.2} at most; {} by more than 1 ms",
             report.first_byte_late_us_mean / 1e3,
             report.first_byte_late_us_max / 1e3,
             report.first_byte_late_over_1ms,
         ));
     }
-}
-
-/// Prints one line on standard output. If the reader is gone, the store goes on.
-fn say(line: &str) {
-    let _ = writeln!(io::stdout(), "{line}");
 }
 
 /// Parses `90MB/s` or `unlimited`.

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -18,6 +18,14 @@ pub(super) struct Cancel {
     inherited: signals::Inherited,
     cancelled: AtomicBool,
     running: Mutex<Option<OwnedFd>>,
+}
+
+/// What a program printed and how it ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Outcome {
+    pub(super) code: Option<i32>,
+    pub(super) output: Vec<u8>,
+    pub(super) messages: Vec<u8>,
 }
 
 /// While it lives, the child is ended when the user cancels.
@@ -65,6 +73,17 @@ impl Cancel {
             })
         };
         command.spawn()
+    }
+
+    /// Runs a program to its end, or until the user cancels.
+    pub(super) fn run(&self, mut command: Command) -> io::Result<Outcome> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = self.spawn(command)?;
+        let watch = self.watch(&child);
+        let output = child.wait_with_output()?;
+        drop(watch);
+        let code = output.status.code();
+        Ok(Outcome { code, output: output.stdout, messages: output.stderr })
     }
 
     /// From now on, cancelling ends `child` too.

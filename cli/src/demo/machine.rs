@@ -1,6 +1,7 @@
 //! The date and the machine of a measurement, and the machine's programs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde::Serialize;
 
@@ -37,6 +38,14 @@ pub(super) fn program(name: &str) -> Result<PathBuf, Failure> {
         .ok_or_else(|| {
             Failure::failed(format!("{name} is not in PATH; install the package {name}"))
         })
+}
+
+/// The first line of what `program --version` prints; `name` if it prints nothing.
+pub(super) fn version(program: &Path, name: &str) -> String {
+    let output = Command::new(program).arg("--version").output().ok();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let first = text.and_then(|text| text.lines().next().map(str::to_owned));
+    first.unwrap_or_else(|| name.into())
 }
 
 /// Today's date (UTC) as YYYY-MM-DD.

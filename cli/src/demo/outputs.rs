@@ -1,13 +1,13 @@
 //! What a demo writes: its report, its figures, its progress, and lines on standard output.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-use crate::failure::{Failure, draws_progress, written};
+use crate::failure::{Failure, draws_progress};
 use crate::output_file::{self, OutputFile};
 
 /// The files that a demo writes at its end, opened at its beginning so that a wrong path shows at once.
@@ -68,9 +68,4 @@ pub(super) fn say_progress(line: &str) {
     if io::stderr().is_terminal() {
         eprintln!("{line}");
     }
-}
-
-/// Prints one line on standard output.
-pub(super) fn say(line: &str) -> Result<(), Failure> {
-    written(writeln!(io::stdout(), "{line}"))
 }

@@ -10,13 +10,14 @@ use foretell_sim::cache::{CacheOptions, CachePolicy, CacheResult, Hints, run};
 use foretell_sim::trace::{Format, Reads, Trace, TraceError};
 use serde::Serialize;
 
-use super::figures::{Figures, as_json, check_outputs, say};
+use super::figures::{Figures, as_json, check_outputs};
 use super::recording::{
     BLOCK_BYTES_MAX, larger_blocks, not_a_recording, recorded_at, recorded_block_bytes, shown,
 };
 use super::runs::{progress, unique};
 use crate::failure::{Failure, note};
 use crate::size;
+use crate::standard_output::say;
 
 const HELP: &str = "\
 Examples:

@@ -15,10 +15,11 @@ use foretell_sim::collective::{
 };
 use serde::Serialize;
 
-use super::figures::{Figures, as_json, check_outputs, say};
+use super::figures::{Figures, as_json, check_outputs};
 use super::recording::block_bytes;
 use super::runs::{on_all_processors, progress, unique};
 use crate::failure::Failure;
+use crate::standard_output::say;
 use crate::{array, input_file, size};
 
 pub(super) const HELP: &str = "\

@@ -1,13 +1,13 @@
 //! Where a simulation's figures go: the table, the file of `--json`, or standard output.
 
-use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::failure::{Failure, written};
+use crate::failure::Failure;
 use crate::output_file::{self, Named, OutputFile};
+use crate::standard_output::say;
 
 /// Refuses outputs that would overwrite each other or an input. `read` lists the inputs.
 pub(super) fn check_outputs(
@@ -67,11 +67,6 @@ impl Figures {
         }
         Ok(code)
     }
-}
-
-/// Prints one line on standard output.
-pub(super) fn say(line: &str) -> Result<(), Failure> {
-    written(writeln!(io::stdout(), "{line}"))
 }
 
 /// JSON: an object for one run, or an array if several were asked for, even if only one is left.

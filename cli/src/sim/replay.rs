@@ -12,7 +12,7 @@ use foretell_sim::replay::{Disclosed, Placing, Recorded, ReplayResult, ReplaySpe
 use foretell_testbed::LayoutKind;
 use serde::Serialize;
 
-use super::figures::{Figures, as_json, check_outputs, output, say, write};
+use super::figures::{Figures, as_json, check_outputs, output, write};
 use super::recorded::activity;
 use super::recording::{larger_blocks, shown};
 use super::replay_args::{ReadAheadChoice, ReplayArgs, Source};
@@ -21,6 +21,7 @@ use super::sweep_plot::{self, Point};
 use super::table::{self, Column, Kind};
 use crate::array::Switch;
 use crate::failure::{Failure, note};
+use crate::standard_output::say;
 use crate::{array, size};
 
 pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {

@@ -11,10 +11,11 @@ use foretell_sim::reproduce::pairs::{self, Pair};
 use foretell_sim::reproduce::{EXPERIMENTS, Experiment, Outcome, page};
 use serde::Serialize;
 
-use super::figures::{Figures, check_outputs, say};
+use super::figures::{Figures, check_outputs};
 use super::runs::{on_all_processors, progress};
 use crate::failure::Failure;
 use crate::output_file::OutputFile;
+use crate::standard_output::say;
 
 pub(super) const HELP: &str = "\
 Examples:

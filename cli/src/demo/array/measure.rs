@@ -5,13 +5,13 @@
 //! which is then cached. All times are taken on the array's clock.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use foretell_testbed::{Array, ArrayOptions, DiskReport, Report};
 
 use super::results::{Run, Timeline};
 use super::sets::FileSet;
-use crate::demo::cancel::Cancel;
+use crate::demo::cancel::{Cancel, Outcome};
 
 /// The string that is searched for. It is in no file except this program's own.
 pub(super) const NEEDLE: &str = "zq-foretell-demo-needle-qz";
@@ -27,14 +27,6 @@ pub(super) struct Bench<'a> {
     pub(super) scratch: &'a Path,
     /// Ends the measurement when the user cancels.
     pub(super) cancel: &'a Cancel,
-}
-
-/// What a search printed and how it ended.
-#[derive(Debug, PartialEq, Eq)]
-struct Outcome {
-    code: Option<i32>,
-    output: Vec<u8>,
-    messages: Vec<u8>,
 }
 
 /// The figures of `foretell run --json` that the demo shows.
@@ -116,19 +108,13 @@ impl Bench<'_> {
     }
 
     /// Resets the array's statistics, runs `command`, and returns its elapsed time on the array's clock and its outcome.
-    fn time(&self, array: &Array, mut command: Command) -> Result<(f64, Outcome), String> {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    fn time(&self, array: &Array, command: Command) -> Result<(f64, Outcome), String> {
         array.reset_statistics();
         let began = array.now();
-        let child =
-            self.cancel.spawn(command).map_err(|error| format!("cannot run grep: {error}"))?;
-        let running = self.cancel.watch(&child);
-        let output = child.wait_with_output().map_err(|error| format!("grep: {error}"))?;
+        let outcome =
+            self.cancel.run(command).map_err(|error| format!("cannot run grep: {error}"))?;
         let elapsed = array.now().saturating_sub(began);
-        drop(running);
         self.cancel.check()?;
-        let code = output.status.code();
-        let outcome = Outcome { code, output: output.stdout, messages: output.stderr };
         Ok((elapsed.as_secs(), outcome))
     }
 }

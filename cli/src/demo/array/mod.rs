@@ -11,17 +11,18 @@ mod sets;
 
 use std::ops::RangeInclusive;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use foretell_policy::queue::Order;
 use foretell_sim::device::DiskParameters;
 use foretell_testbed::{ArrayOptions, LayoutKind};
 
 use super::cancel::Cancel;
-use super::machine::{Machine, program};
-use super::outputs::{Outputs, progress, say, say_progress};
+use super::machine::{Machine, program, version};
+use super::outputs::{Outputs, progress, say_progress};
 use super::scratch::{self, Scratch};
 use crate::failure::Failure;
+use crate::standard_output::say;
 use measure::{Bench, NEEDLE};
 use results::{Conditions, Results, Run};
 use sets::FileSet;
@@ -84,16 +85,13 @@ pub(super) fn options(layout: LayoutKind, time_scale: f64) -> Result<ArrayOption
 }
 
 fn conditions(options: &ArrayOptions, grep: &Path) -> Conditions {
-    let version = Command::new(grep).arg("--version").output().ok();
-    let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    let program = version.and_then(|text| text.lines().next().map(str::to_owned));
     Conditions {
         machine: Machine::this(),
         disk: DISK.into(),
         stripe_bytes: options.stripe_bytes,
         layout: options.layout.to_string(),
         time_scale: options.time_scale,
-        program: program.unwrap_or_else(|| "grep".into()),
+        program: version(grep, "grep"),
         needle: NEEDLE.into(),
     }
 }

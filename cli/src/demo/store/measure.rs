@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use foretell_protocol::{Ioctl, IoctlHint, Segment};
 use foretell_testbed::store::StoreOptions;
@@ -15,7 +15,7 @@ use rustix::fs::{Advice, fadvise};
 use super::data::{Data, NEEDLE, NOTES, OBJECT, RANGE_BYTES};
 use super::results::{Case, Kind, Sample, Way};
 use super::served::Served;
-use crate::demo::cancel::Cancel;
+use crate::demo::cancel::{Cancel, Outcome};
 
 /// The paths and options of a measurement, and the switch that cancels it.
 pub(super) struct Bench<'a> {
@@ -42,14 +42,6 @@ pub(super) enum Hints {
 /// One measurement of a round: the index of each measured way in the case, with its sample; and the store's mean lateness in
 /// seconds.
 type Measured = Result<(Vec<(usize, Sample)>, f64), String>;
-
-/// What a search printed and how it ended.
-#[derive(Debug, PartialEq, Eq)]
-struct Outcome {
-    code: Option<i32>,
-    output: Vec<u8>,
-    messages: Vec<u8>,
-}
 
 /// The ways of reading the ranges, in the order of their indices.
 pub(super) fn ranges_case(what: String) -> Case {
@@ -169,13 +161,7 @@ impl Bench<'_> {
             }
         };
         command.args(["-n", "-F", NEEDLE]).args(names).current_dir(folder);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = self.cancel.spawn(command)?;
-        let watch = self.cancel.watch(&child);
-        let output = child.wait_with_output()?;
-        drop(watch);
-        let code = output.status.code();
-        Ok(Outcome { code, output: output.stdout, messages: output.stderr })
+        self.cancel.run(command)
     }
 }
 

@@ -11,18 +11,19 @@ mod report;
 mod results;
 mod served;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::path::Path;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use foretell_testbed::store::{FirstByte, StoreOptions};
 
 use super::cancel::Cancel;
-use super::machine::{Machine, program};
-use super::outputs::{Outputs, progress, say, say_progress};
+use super::machine::{Machine, program, version};
+use super::outputs::{Outputs, progress, say_progress};
 use super::scratch::{self, Scratch};
 use crate::failure::Failure;
 use crate::size;
+use crate::standard_output::say;
 use data::{Data, NEEDLE, NOTES_COUNT, OBJECT_BYTES, RANGE_BYTES, RANGES};
 use measure::{Bench, Hints, ranges_case, search_case};
 use results::{Conditions, Results, Sample, Way};
@@ -78,10 +79,7 @@ pub(super) fn options(first_byte: Duration) -> Result<StoreOptions, Failure> {
     Ok(options)
 }
 
-fn conditions(options: &StoreOptions, rounds: usize, data: &Data, grep: &PathBuf) -> Conditions {
-    let version = Command::new(grep).arg("--version").output().ok();
-    let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    let program = version.and_then(|text| text.lines().next().map(str::to_owned));
+fn conditions(options: &StoreOptions, rounds: usize, data: &Data, grep: &Path) -> Conditions {
     Conditions {
         machine: Machine::this(),
         first_byte_s: options.first_byte.usual.as_secs_f64(),
@@ -93,7 +91,7 @@ fn conditions(options: &StoreOptions, rounds: usize, data: &Data, grep: &PathBuf
         object_bytes: OBJECT_BYTES,
         notes: NOTES_COUNT,
         notes_bytes: data.notes_bytes,
-        program: program.unwrap_or_else(|| "grep".into()),
+        program: version(grep, "grep"),
         needle: NEEDLE.into(),
     }
 }
