@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::{foretell, have, sample_files, sample_folder, skipped};
+use common::{foretell, given, have, sample_files, sample_folder, skipped};
 
 /// Runs a Python program in `folder` under foretell, with figures, and checks that it does the same without. The files of the
 /// folder are not in memory before. Arguments give no hints, since `python3` may be a script that runs other programs.
@@ -31,13 +31,6 @@ fn run(folder: &Path, options: &[&str], program: &str) -> serde_json::Value {
     assert_eq!(output.stderr, plain.stderr, "{program}");
     assert_eq!(output.status, plain.status, "{program}");
     serde_json::from_slice(&fs::read(figures).expect("written")).expect("JSON")
-}
-
-/// The number of hints. Walks of folders are no part of it, since nothing is listed.
-fn given(figures: &serde_json::Value) -> u64 {
-    assert_eq!(figures["manager"], "finished", "{figures}");
-    assert_eq!(figures["hints"]["refused"], 0, "{figures}");
-    figures["hints"]["given"].as_u64().expect("a number")
 }
 
 const BEGIN: &str = "import os, mmap, time\nfd = os.open('file-35.txt', os.O_RDONLY)\n";

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use common::{compile, foretell, have, sample_files, sample_folder};
+use common::{compile, foretell, given, have, sample_files, sample_folder};
 
 /// Runs a command in `folder`, with figures, and checks that it does the same without foretell. The files of the folder are not in
 /// memory before. Standard input is empty and ends after half a second, so that a program that reads it (`cat FILE -`) has not
@@ -35,12 +35,6 @@ fn run(folder: &Path, options: &[&str], command: &[&str]) -> (Output, serde_json
     assert_eq!(output.stderr, plain.stderr, "{command:?}");
     assert_eq!(output.status, plain.status, "{command:?}");
     (output, serde_json::from_slice(&fs::read(figures).expect("written")).expect("JSON"))
-}
-
-fn given(figures: &serde_json::Value) -> u64 {
-    assert_eq!(figures["manager"], "finished", "{figures}");
-    assert_eq!(figures["hints"]["refused"], 0, "{figures}");
-    figures["hints"]["given"].as_u64().expect("a number")
 }
 
 const FILES: &str = "file-35.txt file-37.txt file-38.txt";

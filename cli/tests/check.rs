@@ -9,13 +9,9 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use common::{foretell, have, skipped, write_script};
+use common::{foretell, have, skipped, text, write_script};
 
 const PROGRAM: &str = "int main(void) { return 0; }\n";
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 fn checked(program: &Path) -> Output {
     foretell().arg("check").arg(program).output().expect("it runs")

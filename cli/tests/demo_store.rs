@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use common::{foretell, have, have_fuse, wait_until};
+use common::{foretell, have, have_fuse, text, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn demo(folder: &Path, options: &[&str]) -> Command {
@@ -14,10 +14,6 @@ fn demo(folder: &Path, options: &[&str]) -> Command {
     command.args(["demo", "--store"]).args(options).current_dir(folder).env("TMPDIR", folder);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Whether something is mounted below `folder`.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{assert_same, foretell, sample_files, sample_folder, under_foretell};
+use common::{assert_same, foretell, sample_files, sample_folder, under_foretell, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A script that reads for about a second, and leaves output and exit code of its reading in files
@@ -47,18 +47,8 @@ fn start_slow_reader(folder: &Path) -> (std::process::Child, std::path::PathBuf)
         .spawn()
         .expect("it runs");
     let output = folder.join("output");
-    wait_for("the first output", || fs::metadata(&output).is_ok_and(|file| file.len() > 0));
+    wait_until("the first output", || fs::metadata(&output).is_ok_and(|file| file.len() > 0));
     (run, output)
-}
-
-fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
-    for _ in 0..1000 {
-        if there() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("waited 20 s for {what}");
 }
 
 #[test]
@@ -71,7 +61,7 @@ fn foretell_run_is_killed() {
     let (mut run, output) = start_slow_reader(folder.path());
     run.kill().expect("it was running");
     run.wait().expect("it has ended");
-    wait_for("the script's end", || folder.path().join("code").exists());
+    wait_until("the script's end", || folder.path().join("code").exists());
     assert_eq!(fs::read(output).expect("written"), expected);
     assert_eq!(fs::read_to_string(folder.path().join("code")).expect("written"), "23\n");
     assert_eq!(fs::read_to_string(folder.path().join("errors")).expect("written"), "");
@@ -87,7 +77,7 @@ fn foretell_run_is_stopped_for_a_while() {
     let (mut run, output) = start_slow_reader(folder.path());
     let pid = Pid::from_child(&run);
     kill_process(pid, Signal::STOP).expect("it was running");
-    wait_for("the script's end", || folder.path().join("code").exists());
+    wait_until("the script's end", || folder.path().join("code").exists());
     kill_process(pid, Signal::CONT).expect("it was stopped");
     assert!(run.wait().expect("it ends").success(), "mv was the script's last command");
     assert_eq!(fs::read(output).expect("written"), expected);
@@ -103,7 +93,7 @@ fn the_manager_is_killed() {
         run.args(["-c", script]).arg(folder.path()).args(&files).stdout(Stdio::piped());
         let run = run.spawn().expect("it runs");
         let address = folder.path().join("address");
-        wait_for("the address", || address.exists());
+        wait_until("the address", || address.exists());
         let manager = common::manager_of(&fs::read_to_string(address).expect("written"));
         let pid = Pid::from_raw(manager.cast_signed()).expect("a number");
         kill_process(pid, Signal::KILL).expect("it runs");
@@ -227,7 +217,7 @@ fn nothing_is_left_behind_when_foretell_is_killed() {
     let manager = common::manager_of(&address);
     run.kill().expect("it was running");
     run.wait().expect("it has ended");
-    wait_for("the manager's end", || !Path::new("/proc").join(manager.to_string()).exists());
+    wait_until("the manager's end", || !Path::new("/proc").join(manager.to_string()).exists());
     assert!(
         common::holders(address.trim()).is_empty(),
         "the control socket is gone with its process"

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use common::{
-    assert_same, compile, foretell, have, sample_files, sample_folder, skipped, under_foretell,
-    wait_until, write_script,
+    assert_same, compile, foretell, have, is_root, sample_files, sample_folder, skipped, text,
+    under_foretell, wait_until, write_script,
 };
 
 /// The figures of a run, whose output goes nowhere.
@@ -29,18 +29,6 @@ fn left_alone(run: &[&str], folder: &Path) -> u64 {
 
 fn processes(run: &[&str], folder: &Path) -> u64 {
     figures(run, folder)["programs"]["processes"].as_u64().expect("a number")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn is_root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        skipped("not root");
-    }
-    root
 }
 
 #[test]

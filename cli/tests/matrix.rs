@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::{foretell, have, skipped, write_script};
+use common::{foretell, have, is_root, skipped, write_script};
 
 /// Whether the library goes along with a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -220,14 +220,6 @@ fn go() -> Option<PathBuf> {
     let mut places = std::env::split_paths(&std::env::var_os("PATH")?).collect::<Vec<_>>();
     places.push("/usr/local/go/bin".into());
     places.into_iter().map(|place| place.join("go")).find(|path| path.is_file())
-}
-
-fn is_root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        skipped("not root");
-    }
-    root
 }
 
 #[test]

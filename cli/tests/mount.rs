@@ -9,7 +9,9 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use common::{foretell, have, have_fuse, is_mounted, sample_files, sample_folder, wait_until};
+use common::{
+    foretell, have, have_fuse, is_mounted, sample_files, sample_folder, text, wait_until,
+};
 use foretell_testbed::store::{Store, StoreOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use server::{Files, Tells, put, say, serve, web};
@@ -22,10 +24,6 @@ fn mount(source: &str, mountpoint: &Path, options: &[&str]) -> Output {
 
 fn unmount(mountpoint: &Path) -> Output {
     foretell().arg("unmount").arg(mountpoint).output().expect("foretell runs")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn in_foreground(source: &Path, mountpoint: &Path, options: &[&str]) -> Child {

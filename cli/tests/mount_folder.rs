@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{foretell, have, have_fuse, is_mounted, skipped, wait_until};
+use common::{foretell, have, have_fuse, is_mounted, is_root, skipped, text, wait_until};
 use foretell_testbed::store::{Store, StoreOptions};
 
 /// Longer than any operation takes.
@@ -73,18 +73,6 @@ fn abort(at: &Path) {
     if let Some(minor) = minor {
         let _ = fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1");
     }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn is_root() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        skipped("only root can mount for others");
-    }
-    is_root
 }
 
 /// A folder `data` with a link to its parent, in which the mount point `mnt` lies too.

@@ -6,10 +6,10 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
-use common::foretell;
+use common::{foretell, recording, text};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use foretell_sim::trace::Format;
@@ -22,18 +22,6 @@ fn sim_cache(trace: &Path, more: &[&str]) -> Output {
     let mut command = foretell();
     command.args(["sim", "cache", "--trace"]).arg(trace).args(more);
     command.output().expect("foretell runs")
-}
-
-/// A folder with `content` in a file.
-fn recording(content: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("t");
-    fs::write(&path, content).expect("written");
-    (folder, path)
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The columns except the time.

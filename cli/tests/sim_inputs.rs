@@ -3,26 +3,15 @@
 mod common;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use common::{foretell, have};
+use common::{foretell, have, recording, text};
 use foretell_sim::trace::Format;
 use serde_json::Value;
 
-fn recording(content: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("t");
-    fs::write(&path, content).expect("written");
-    (folder, path)
-}
-
 fn sim(words: &[&str], path: &Path) -> Output {
     foretell().arg("sim").args(words).arg(path).stdin(Stdio::null()).output().expect("it runs")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The one line of a failure.

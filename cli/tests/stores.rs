@@ -9,15 +9,11 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use common::{foretell, have_fuse};
+use common::{foretell, have_fuse, text};
 use foretell_testbed::store::{Store, StoreOptions};
 use server::{Asked, Server, say};
 
 const DATE: &str = "Tue, 14 Nov 2023 22:13:20 GMT";
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 /// A mount with only these settings, for a user with this home folder.
 fn mount(source: &str, mountpoint: &Path, home: &Path, variables: &[(&str, &str)]) -> Command {

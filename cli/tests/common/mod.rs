@@ -28,6 +28,35 @@ pub(crate) fn beside_foretell(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// Output as text.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A folder with `content` in the file `t`, and that file's path.
+pub(crate) fn recording(content: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t");
+    fs::write(&path, content).expect("written");
+    (folder, path)
+}
+
+/// The number of hints in the figures of a run in which nothing was refused.
+pub(crate) fn given(figures: &serde_json::Value) -> u64 {
+    assert_eq!(figures["manager"], "finished", "{figures}");
+    assert_eq!(figures["hints"]["refused"], 0, "{figures}");
+    figures["hints"]["given"].as_u64().expect("a number")
+}
+
+/// Whether the tests run as root; if not, says that the test is skipped.
+pub(crate) fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        skipped("not root");
+    }
+    root
+}
+
 /// Whether `program` is in PATH; if not, says that the test is skipped.
 pub(crate) fn have(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -95,7 +124,6 @@ pub(crate) fn assert_same<S: AsRef<OsStr>>(
         adjust(&mut command);
         command.output().expect("it runs")
     };
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let plain = output(Command::new(program));
     for hinted in [under_foretell(program), beside_foretell(program)] {
         let hinted = output(hinted);
