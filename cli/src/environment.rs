@@ -73,15 +73,26 @@ pub(crate) fn inherited() -> Vec<CString> {
     entries
 }
 
-/// `entries` with those for the program added: the manager's `address` and, if the library fits the program, the library.
-/// `program` is its path (`None` if it was not found). `interest` says what of it matters from its start: bits `INTEREST_…`.
+/// What the library is told of its setting.
+#[derive(Clone, Copy)]
+pub(crate) struct Setting<'a> {
+    /// The manager's address.
+    pub(crate) address: &'a str,
+    /// What of the program matters from its start: bits `INTEREST_…`.
+    pub(crate) interest: u32,
+    /// Seccomp filters that foretell itself puts on the program.
+    pub(crate) own_filters: u32,
+}
+
+/// `entries` with those for the program added: the manager's address and, if the library fits the program, the library.
+/// `program` is its path (`None` if it was not found).
 pub(crate) fn block(
     mut entries: Vec<CString>,
     program: Option<&Path>,
     library: &Path,
-    address: &str,
-    interest: u32,
+    setting: Setting<'_>,
 ) -> Vec<CString> {
+    let Setting { address, interest, own_filters } = setting;
     set(&mut entries, SOCKET_VARIABLE, address);
     let fit = program.and_then(|program| fit(program, library));
     let Some((file, loader)) = fit else { return entries };
@@ -95,7 +106,7 @@ pub(crate) fn block(
     let private = format!(
         "{PRELOAD_VARIABLE}={:x}.{:x}.{:x}.{:x}.{:x}.{:x}.{address}",
         interest,
-        seccomp_filters(),
+        seccomp_filters() + own_filters,
         file.device,
         file.inode,
         loader.device,
@@ -185,8 +196,8 @@ mod tests {
         let library = test.ancestors().nth(2).expect("two folders").join("libforetell_preload.so");
         let text =
             ["Z=1", "A=2", "no value", "A=3", "LD_PRELOAD=/x", "=", "LD_PRELOAD=/y", "LAST="];
-        let block =
-            |program| block(entries(&text), Some(Path::new(program)), &library, "foretell/0/1", 3);
+        let setting = Setting { address: "foretell/0/1", interest: 3, own_filters: 0 };
+        let block = |program| block(entries(&text), Some(Path::new(program)), &library, setting);
         let (watched, alone) = (block("/bin/sh"), block("/etc"));
         assert!(is_left_alone(&alone) && !is_left_alone(&watched));
         let expected = entries(&[&text[..], &["FORETELL_SOCKET=foretell/0/1"]].concat());
@@ -203,7 +214,8 @@ mod tests {
     #[test]
     fn an_address_that_is_there_is_replaced() {
         let given = entries(&["A=1", "FORETELL_SOCKET=outer", "B=2"]);
-        let block = block(given, None, Path::new("/f.so"), "inner", 0);
+        let setting = Setting { address: "inner", interest: 0, own_filters: 0 };
+        let block = block(given, None, Path::new("/f.so"), setting);
         assert_eq!(block, entries(&["A=1", "FORETELL_SOCKET=inner", "B=2"]));
     }
 }

@@ -9,6 +9,9 @@ use crate::signals;
 /// The exit code of a process that SIGPIPE ended, as shells count it.
 const UNREAD: u8 = 128 + libc::SIGPIPE as u8;
 
+/// Exit code of a run that failed before its program began.
+pub(crate) const FAILED_BEFORE: u8 = 125;
+
 /// Why a command ends, and with which exit code: 1 failed; 2 wrong usage; `run` also has 125 (foretell failed before the
 /// program began), 126 (the program cannot be executed) and 127 (the program was not found).
 #[derive(Debug)]

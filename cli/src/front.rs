@@ -9,9 +9,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::failure::Failure;
+use crate::failure::{FAILED_BEFORE, Failure};
 use crate::launch::Launch;
-use crate::{Quick, library, run, signals};
+use crate::{Quick, library, signals};
 
 /// The name of the binary with all commands.
 const TOOLS: &str = "foretell-tools";
@@ -37,7 +37,7 @@ pub(crate) fn command() -> ExitCode {
 /// Executes `foretell-tools` in place of this process. Returns only on failure.
 fn become_tools(ours: Vec<OsString>, theirs: Vec<OsString>) -> Failure {
     let is_run = ours.get(1).is_some_and(|word| word == "run");
-    let code = if is_run { run::FAILED_BEFORE } else { 1 };
+    let code = if is_run { FAILED_BEFORE } else { 1 };
     let tools = match tools() {
         Ok(tools) => tools,
         Err(line) => return Failure { code, line },

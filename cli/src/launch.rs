@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
-use crate::environment;
-use crate::failure::Failure;
+use crate::environment::{self, Setting};
+use crate::failure::{FAILED_BEFORE, Failure, note};
+use crate::opens::{self, Guard, Unwatched};
 use crate::signals::{self, Inherited};
 
 /// The C library's search path if PATH is not set.
@@ -25,8 +26,13 @@ const PATH_DEFAULT: &str = "/bin:/usr/bin";
 /// Bytes of a script's beginning that the kernel reads (`BINPRM_BUF_SIZE`).
 const SCRIPT_HEAD_BYTES: u64 = 256;
 
+/// What a child reports in place of an error's number if the guard of its opens has ended.
+const UNANSWERED: i32 = -1;
+
 /// Why there is no child.
 pub(crate) enum NotStarted {
+    /// The guard of its opens has ended. It may be started [without](Launch::without_guard).
+    Guard,
     /// The program cannot be executed.
     Program(Failure),
     /// No process or descriptor is left, in the system or within a limit.
@@ -41,21 +47,54 @@ pub(crate) struct Launch<'a> {
     /// Whether foretell reads standard input itself, so that the program gets none.
     without_input: bool,
     is_left_alone: bool,
+    guarded: Option<Guarded>,
+}
+
+/// How the program is started with its opens watched.
+struct Guarded {
+    guard: Guard,
+    entries: Vec<CString>,
+    /// Whether a failure is not told.
+    is_quiet: bool,
+}
+
+/// Why this process has not become the program.
+enum NotExecuted {
+    Program(io::Error),
+    Guard,
 }
 
 impl<'a> Launch<'a> {
     /// `command` is the program and its arguments; `inherited` comes from [`signals::block_all`].
     pub(crate) fn new(command: &'a [OsString], inherited: Inherited, without_input: bool) -> Self {
         let entries = environment::inherited();
-        Launch { command, entries, inherited, without_input, is_left_alone: false }
+        Launch { command, entries, inherited, without_input, is_left_alone: false, guarded: None }
     }
 
     /// Gives the program the library and the manager's address; `interest` says what of it matters from its start.
-    pub(crate) fn preload(&mut self, library: &Path, address: &str, interest: u32) {
+    ///
+    /// Its opens are watched if there is a `guard` for them. If they cannot be, a line says why, unless `is_quiet`.
+    pub(crate) fn preload(
+        &mut self,
+        library: &Path,
+        (address, interest): (&str, u32),
+        guard: Option<Guard>,
+        is_quiet: bool,
+    ) {
         let program = find(&self.command[0]);
-        let entries = std::mem::take(&mut self.entries);
-        self.entries = environment::block(entries, program.as_deref(), library, address, interest);
+        let inherited = std::mem::take(&mut self.entries);
+        let entries = |own_filters| {
+            let setting = Setting { address, interest, own_filters };
+            environment::block(inherited.clone(), program.as_deref(), library, setting)
+        };
+        self.guarded = guard.map(|guard| Guarded { guard, entries: entries(1), is_quiet });
+        self.entries = entries(0);
         self.is_left_alone = environment::is_left_alone(&self.entries);
+    }
+
+    /// Gives up watching the program's opens.
+    pub(crate) fn without_guard(&mut self) {
+        self.guarded = None;
     }
 
     /// Whether the program runs without the library although there is a manager.
@@ -65,7 +104,13 @@ impl<'a> Launch<'a> {
 
     /// A: this process becomes the program. Returns only on failure.
     pub(crate) fn in_place(&self) -> Failure {
-        self.cannot_execute(&self.execute())
+        match self.execute() {
+            NotExecuted::Program(error) => self.cannot_execute(&error),
+            NotExecuted::Guard => {
+                let line = "the guard of the program's opens has ended; run it again".into();
+                Failure { code: FAILED_BEFORE, line }
+            }
+        }
     }
 
     /// B: starts the program as a child. Call it only while this process has a single thread.
@@ -78,7 +123,10 @@ impl<'a> Launch<'a> {
         // SAFETY: there is one thread, so the child finds no lock taken and no structure half changed.
         let forked = unsafe { libc::fork() };
         if forked == 0 {
-            let error = self.execute().raw_os_error().unwrap_or(0);
+            let error = match self.execute() {
+                NotExecuted::Program(error) => error.raw_os_error().unwrap_or(0),
+                NotExecuted::Guard => UNANSWERED,
+            };
             let _ = File::from(teller).write_all(&error.to_ne_bytes());
             // SAFETY: ends the child at once; what `exit` would run belongs to the parent.
             unsafe { libc::_exit(127) }
@@ -93,38 +141,56 @@ impl<'a> Launch<'a> {
             Err(_) => Ok(pid), // The pipe was closed by the program's start.
             Ok(()) => {
                 let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
-                let error = io::Error::from_raw_os_error(i32::from_ne_bytes(error));
-                Err(NotStarted::Program(self.cannot_execute(&error)))
+                match i32::from_ne_bytes(error) {
+                    UNANSWERED => Err(NotStarted::Guard),
+                    error => {
+                        let error = io::Error::from_raw_os_error(error);
+                        Err(NotStarted::Program(self.cannot_execute(&error)))
+                    }
+                }
             }
         }
     }
 
     /// Executes the program in this process. Returns the error if that fails.
-    fn execute(&self) -> io::Error {
+    fn execute(&self) -> NotExecuted {
         let text = |word: &OsString| CString::new(word.as_bytes()).ok();
         let words: Vec<CString> = self.command.iter().filter_map(text).collect();
         let array = |strings: &[CString]| -> Vec<*const libc::c_char> {
             strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
         };
-        let (arguments, entries) = (array(&words), array(&self.entries));
+        let arguments = array(&words);
         if self.without_input
             && let Err(error) = be_without_input()
         {
-            return error;
+            return NotExecuted::Program(error);
         }
+        // Before the signals of the program are in force, and while standard error is open.
+        let watched = self.guarded.as_ref().map(|guarded| (guarded, opens::watch(&guarded.guard)));
+        let entries = match watched {
+            Some((guarded, Ok(()))) => array(&guarded.entries),
+            Some((_, Err(Unwatched::Unanswered))) => return NotExecuted::Guard,
+            Some((guarded, Err(Unwatched::Refused(error)))) => {
+                if !guarded.is_quiet {
+                    note(opens::without(opens::refusal(&error)));
+                }
+                array(&self.entries)
+            }
+            None => array(&self.entries),
+        };
         for (descriptor, _) in (0..).zip(signals::closed_at_start()).filter(|&(_, closed)| closed) {
             // SAFETY: nothing of this process uses it any more: it becomes the program.
             unsafe { libc::close(descriptor) };
         }
         if let Err(error) = self.inherited.restore() {
-            return error;
+            return NotExecuted::Program(error);
         }
         // SAFETY: both arrays end with a null pointer and hold strings that outlive the call; a command has one word at
         // least. Like `execvp` it looks a name up in PATH and has the shell run what the kernel does not know.
         unsafe { libc::execvpe(arguments[0], arguments.as_ptr(), entries.as_ptr()) };
         let error = io::Error::last_os_error();
         signals::ignore_broken_pipes(); // The error line may have no reader.
-        error
+        NotExecuted::Program(error)
     }
 
     fn cannot_execute(&self, error: &io::Error) -> Failure {

@@ -15,6 +15,8 @@ mod launch;
 mod library;
 mod manager_process;
 mod mount;
+mod opens;
+mod orphan;
 mod output_file;
 mod panics;
 mod run;
@@ -89,7 +91,7 @@ impl Quick {
     /// `theirs`: the words after `foretell run -- PROGRAM`.
     fn call(self, theirs: Vec<OsString>) -> Result<ExitCode, Failure> {
         if matches!(self, Quick::Run(_)) {
-            panics::fail_with(run::FAILED_BEFORE);
+            panics::fail_with(failure::FAILED_BEFORE);
         }
         foretell_fault::point("main");
         match self {
@@ -169,7 +171,7 @@ fn with_room<T: Send>(ours: &[OsString], parse: impl Fn() -> T + Sync) -> Result
                 );
                 failure::note(message);
                 let is_run = ours.get(1).is_some_and(|word| word == "run");
-                Err(ExitCode::from(if is_run { run::FAILED_BEFORE } else { 1 }))
+                Err(ExitCode::from(if is_run { failure::FAILED_BEFORE } else { 1 }))
             }
         }
     })

@@ -28,7 +28,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 use crate::failure::{note, without_controls};
-use crate::{panics, signals};
+use crate::{orphan, panics, signals};
 
 /// How long to wait for the report: longer than the manager's own deadline.
 const REPORT_PATIENCE: Duration = Duration::from_secs(3);
@@ -61,9 +61,15 @@ impl InheritedDescriptors {
         InheritedDescriptors(open.into_iter().filter(|&fd| fd > 2).filter(still_open).collect())
     }
 
+    /// Adds one that the manager must not keep open either.
+    pub(crate) fn add(&mut self, descriptor: &impl AsRawFd) {
+        self.0.push(descriptor.as_raw_fd());
+    }
+
     fn close(self) {
         for fd in self.0 {
-            // SAFETY: it was open when this process was started, so nothing in it owns it.
+            // SAFETY: it was open when this process was started, so nothing in it owns it; or its owner is in a part of the
+            // program that the manager's process never comes back to.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
         }
     }
@@ -193,33 +199,19 @@ pub(crate) fn start_behind(
     let ends = pidfd_open(program, PidfdFlags::empty()).map_err(cannot_start)?;
     let listener = Listener::bind().map_err(cannot_start)?;
     let address = listener.address().to_owned();
-    let has_children = signals::has_children();
-    let start = move || {
-        // SAFETY: there is one thread, so the child finds no lock taken and no structure half changed.
-        let forked = unsafe { if has_children { signals::fork_silently() } else { libc::fork() } };
-        if forked == 0 {
-            // SAFETY: as above. The process in between ends at once, so that the manager becomes an orphan, not the program's
-            // child.
-            if unsafe { libc::fork() } != 0 {
-                // SAFETY: ends the child at once; what `exit` would run belongs to the parent.
-                unsafe { libc::_exit(0) }
-            }
-            inherited.close();
-            let _ = rustix::process::setsid();
-            serve(
-                || Manager::start_at(listener, options),
-                None,
-                || {
-                    while !is_readable(&ends, Duration::MAX) {}
-                },
-            );
-        }
-        let between = forked_pid(forked)?;
-        signals::wait_for_any_kind(between);
-        Ok(address)
-    };
-    // Children from before foretell was executed stay for the program to wait for.
-    if has_children { start() } else { signals::without_children(start) }
+    orphan::fork(move || {
+        inherited.close();
+        let _ = rustix::process::setsid();
+        serve(
+            || Manager::start_at(listener, options),
+            None,
+            || {
+                while !is_readable(&ends, Duration::MAX) {}
+            },
+        );
+    })
+    .map_err(cannot_start)?;
+    Ok(address)
 }
 
 /// Whether a run in place leaves the program as it would be without foretell. An init process or a subreaper adopts orphans, so

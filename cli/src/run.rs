@@ -13,26 +13,26 @@ mod hints;
 
 use std::ffi::OsString;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use foretell_manager::opens::Opens;
 use foretell_manager::{Fault, ManagerState, Options, Report};
 use foretell_protocol::layout::{INTEREST_NAMES, INTEREST_READS, INTEREST_SLOW_NAMES};
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, waitid};
 
 use self::hints::HintArgs;
-use crate::failure::{Failure, note};
+use crate::failure::{FAILED_BEFORE, Failure, note};
 use crate::launch::{Launch, NotStarted};
 use crate::manager_process::{self, InheritedDescriptors, ManagerProcess};
+use crate::opens::{self, Channel, Guard};
 use crate::output_file::{self, Named, OutputFile};
 use crate::signals::Taken;
 use crate::summary::{Ended, Ending, Summary};
 use crate::{library, panics, signals, size};
-
-/// Exit code of a run that failed before its program began.
-pub(crate) const FAILED_BEFORE: u8 = 125;
 
 /// Names a fault to be injected into the manager; for tests.
 const FAULT_VARIABLE: &str = "FORETELL_TEST_FAULT";
@@ -51,6 +51,7 @@ const BUDGET_MIN_BYTES: u64 = 1 << 20;
 enum Observe {
     // Comments that clap shows would put each option of the help on lines of its own.
     Calls,
+    Opens,
     None,
 }
 
@@ -64,7 +65,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     hints: HintArgs,
 
-    /// What of PROGRAM is followed, to tell what it will read: its calls (the advice that it gives the kernel), or nothing
+    /// What of PROGRAM is followed, to tell what it will read: its calls (advice that it gives the kernel, and names), also the
+    /// opens of programs in which foretell cannot see calls (static and Go programs; needs root, and slows each open), or nothing
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Observe::Calls)]
     observe: Observe,
 
@@ -118,22 +120,26 @@ pub(crate) fn run(
 ) -> Result<ExitCode, Failure> {
     args.command.extend(program_arguments);
     let args = &args;
-    let descriptors = InheritedDescriptors::list();
+    let mut descriptors = InheritedDescriptors::list();
     let library = library::find().map_err(own_failure)?;
     check_outputs(args).map_err(Failure::usage)?;
     let json = OutputFile::of_option("--json", args.json.as_deref()).map_err(own_failure)?;
     let explain =
         OutputFile::of_option("--explain", args.explain.as_deref()).map_err(own_failure)?;
-    let options = manager_options(args)?;
+    let mut options = manager_options(args)?;
     // With hints from the start, the program's first reads matter.
     let interest = |wanted, bit| if wanted { bit } else { 0 };
     let interest = interest(args.hints.is_any(), INTEREST_READS)
         | interest(options.observes, INTEREST_NAMES | INTEREST_SLOW_NAMES);
+    let channel = channel(args, options.observes);
+    let (reader, writer) = channel.map(|channel| (channel.reader, channel.writer)).unzip();
+    options.opens = reader.map(Opens::new);
+    writer.iter().for_each(|writer| descriptors.add(writer));
     let mut launch = Launch::new(&args.command, signals::block_all(), args.hints.takes_input());
     if args.is_silent() && manager_process::can_be_behind() {
         // If the manager cannot start, only speed is lost, and `--quiet` asks for no message.
         if let Ok(address) = manager_process::start_behind(options, descriptors) {
-            launch.preload(&library, &address, interest);
+            launch.preload(&library, (&address, interest), guard(args, writer), args.quiet);
         }
         return Err(launch.in_place());
     }
@@ -141,12 +147,22 @@ pub(crate) fn run(
     let outputs: Vec<_> = json.iter().chain(&explain).filter_map(OutputFile::descriptor).collect();
     let mut manager = ManagerProcess::start(options, descriptors, &outputs);
     if let Ok(manager) = &manager {
-        launch.preload(&library, manager.address(), interest);
+        let of_manager = (manager.address(), interest);
+        launch.preload(&library, of_manager, guard(args, writer), args.quiet);
     }
     let own_bytes_read = characters_read("self");
     let began = Instant::now();
-    let pid = match launch.as_child() {
+    let mut child = launch.as_child();
+    if matches!(child, Err(NotStarted::Guard)) {
+        if !args.quiet {
+            note(opens::without("their guard has ended"));
+        }
+        launch.without_guard();
+        child = launch.as_child();
+    }
+    let pid = match child {
         Ok(pid) => pid,
+        Err(NotStarted::Guard) => unreachable!("there is none"),
         Err(NotStarted::Program(failure)) => return Err(failure),
         Err(NotStarted::Child(error)) => {
             drop(manager);
@@ -156,6 +172,7 @@ pub(crate) fn run(
             return Err(launch.in_place());
         }
     };
+    launch.without_guard(); // If the child has not used it, it ends.
     let_go_of_standard_files();
     let ended = wait(pid, own_bytes_read, manager.as_mut().ok());
     let (ending, elapsed) = (ended.ending, began.elapsed());
@@ -200,6 +217,22 @@ fn conclude(
     }
 }
 
+/// What opens are told by, if they are to be watched and can be.
+fn channel(args: &RunArgs, observes: bool) -> Option<Channel> {
+    let wanted = observes && args.observe == Observe::Opens;
+    wanted.then(|| told(args, Channel::open())).flatten()
+}
+
+/// A guard of the program's opens, if there is a pipe for it.
+fn guard(args: &RunArgs, pipe: Option<OwnedFd>) -> Option<Guard> {
+    told(args, Guard::start(pipe?))
+}
+
+/// Tells why opens are not watched.
+fn told<T>(args: &RunArgs, result: Result<T, String>) -> Option<T> {
+    result.map_err(|why| (!args.quiet).then(|| note(opens::without(why)))).ok()
+}
+
 fn own_failure(line: impl std::fmt::Display) -> Failure {
     Failure { code: FAILED_BEFORE, line: line.to_string() }
 }
@@ -233,9 +266,20 @@ fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
     };
     let decisions_max = if args.explain.is_some() { DECISIONS_MAX } else { 0 };
     let (release, (sources, lineage)) = (args.release, args.hints.open(&args.command)?);
-    let observes = args.observe == Observe::Calls && args.hints.may_prefetch();
-    let root = None; // The manager's starter knows it.
-    Ok(Options { budget_bytes, release, decisions_max, sources, lineage, observes, root, fault })
+    let observes = args.observe != Observe::None && args.hints.may_prefetch();
+    let (root, opens) = (None, None); // The manager's starter knows them.
+    let options = Options {
+        budget_bytes,
+        release,
+        decisions_max,
+        sources,
+        lineage,
+        observes,
+        root,
+        opens,
+        fault,
+    };
+    Ok(options)
 }
 
 /// Closes standard input and output in this process, so that the processes at their other ends notice when the program closes

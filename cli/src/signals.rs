@@ -181,6 +181,12 @@ pub(crate) unsafe fn fork_silently() -> libc::pid_t {
     libc::pid_t::try_from(pid).unwrap_or(-1)
 }
 
+/// Has this process learn how its children end, whatever it has inherited.
+pub(crate) fn reap_children() {
+    // SAFETY: the default action runs no handler.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
 /// Waits until a child has ended, also one of [`fork_silently`].
 pub(crate) fn wait_for_any_kind(child: Pid) {
     let child = child.as_raw_nonzero().get();

@@ -21,6 +21,7 @@ mod feed;
 mod lineage;
 mod mounts;
 mod observer;
+pub mod opens;
 mod outside;
 mod process_files;
 mod programs;
@@ -92,6 +93,8 @@ pub struct Options {
     pub observes: bool,
     /// Where the processes of the run are, so that those without the library are seen from outside.
     pub root: Option<Root>,
+    /// What tells of opens of programs without the library, if anything does.
+    pub opens: Option<opens::Opens>,
     /// A deliberate fault, for tests.
     pub fault: Option<Fault>,
 }
@@ -159,6 +162,7 @@ impl Manager {
             stop: Arc::clone(&stop),
             lineage: options.lineage,
             observes: options.observes,
+            opens: options.opens,
             fault: options.fault,
         };
         let mut session = Session::new(config, parts);

@@ -101,6 +101,13 @@ impl ProcessFiles {
         Some(switches)
     }
 
+    /// The process that a thread belongs to.
+    pub(crate) fn process_of_thread(thread: u64) -> Option<ProcessId> {
+        let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+        line.trim().parse().ok()
+    }
+
     /// The parent of a process.
     pub(crate) fn parent(process: ProcessId) -> Option<ProcessId> {
         let line = std::fs::read(format!("/proc/{process}/stat")).ok()?;
@@ -149,6 +156,7 @@ mod tests {
         assert_eq!(files.working_folder(process), Some(Some(real)));
         assert_eq!(ProcessFiles::parent(process), Some(u64::from(std::process::id())));
         assert!(ProcessFiles::voluntary_switches(process).is_some());
+        assert_eq!(ProcessFiles::process_of_thread(process), Some(process));
         std::fs::remove_dir(&inner).expect("it is empty");
         assert_eq!(files.working_folder(process), Some(None));
         drop(child.stdin.take());

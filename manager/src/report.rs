@@ -79,6 +79,12 @@ pub struct ProgramReport {
     /// Bytes of these reads.
     #[serde(default)]
     pub outside_read_bytes: u64,
+    /// Opens for reading that were seen of processes without the library (`--observe opens`).
+    #[serde(default)]
+    pub outside_opens: u64,
+    /// Opens of which the record was lost, because the manager was behind.
+    #[serde(default)]
+    pub dropped_opens: u64,
 }
 
 /// How the manager ended.

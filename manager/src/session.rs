@@ -18,6 +18,7 @@ mod fetches;
 mod messages;
 mod names;
 mod observed;
+mod opens;
 mod records;
 mod room;
 mod sighted;
@@ -36,6 +37,7 @@ use self::advice::AdviceStreams;
 use self::arguments::Arguments;
 use self::disclosures::Supply;
 use self::observed::Observed;
+use self::opens::Openers;
 use self::sighted::Sighted;
 use self::waiting::Waiting;
 use self::walking::Walking;
@@ -47,6 +49,7 @@ use crate::explain::Explanation;
 use crate::fault::{Fault, FaultState};
 use crate::mounts::Mounts;
 use crate::observer::Observer;
+use crate::opens::Opens;
 use crate::outside::Outside;
 use crate::process_files::ProcessFiles;
 use crate::programs::Program;
@@ -113,6 +116,8 @@ pub(crate) struct Session {
     observed: Observed,
     /// Processes without the library.
     sighted: Sighted,
+    /// Those whose opens are told.
+    openers: Openers,
     walking: Walking,
     /// Number of sources so far.
     sources: u64,
@@ -146,13 +151,14 @@ pub(crate) struct Parts {
     /// See [`Options::observes`](crate::Options::observes).
     pub(crate) observes: bool,
     pub(crate) outside: Option<Outside>,
+    pub(crate) opens: Option<Opens>,
     pub(crate) fault: Option<Fault>,
 }
 
 impl Session {
     pub(crate) fn new(config: Config, parts: Parts) -> Self {
         let Parts { connections, watched_max, threads, done, stop, lineage, .. } = parts;
-        let Parts { observes, outside, fault, .. } = parts;
+        let Parts { observes, outside, opens, fault, .. } = parts;
         let mut policy = Policy::new(config);
         let external = policy.open_stream(Nanos::ZERO, SCRIPTS, None);
         let observer = Observer::new(Arc::clone(&done), threads.clone(), observes);
@@ -181,6 +187,7 @@ impl Session {
             advice_streams: AdviceStreams::new(),
             observed: Observed::new(observer),
             sighted: Sighted::new(outside),
+            openers: Openers::new(opens),
             walking: Walking::new(observes),
             sources: 0,
             external,
@@ -242,6 +249,7 @@ impl Session {
         self.take_records();
         self.take_observed();
         self.take_sightings();
+        self.take_opens();
         self.take_ends();
         self.take_dropped_names();
         for file in self.policy.take_released_files() {
@@ -283,7 +291,8 @@ impl Session {
         let arrivals = self.driver.poll_interval();
         let unannounced = (!self.done.is_empty()).then_some(POLL_UNANNOUNCED);
         let soon = self.driver.reinforce().into_iter().chain(arrivals).chain(unannounced).min();
-        let is_behind = self.is_behind || self.observed.is_behind() || self.sighted.is_behind();
+        let is_outside_behind = self.sighted.is_behind() || self.openers.is_behind();
+        let is_behind = self.is_behind || self.observed.is_behind() || is_outside_behind;
         let now = (is_behind || self.policy_has_more).then_some(Duration::ZERO);
         let timeout = now.or(soon).or_else(|| {
             let at_ceiling = self.policy.waiting_hints() > 0 && self.policy.pending_blocks() > 0;
@@ -308,7 +317,8 @@ impl Session {
         let mut fds: Vec<PollFd> = self.connections.heard().map(watch).collect();
         let heard = fds.len();
         let ends = self.programs.iter().filter_map(Program::end);
-        fds.extend(ends.chain(self.connections.listener()).map(watch));
+        let opens = self.openers.heard(self.now());
+        fds.extend(ends.chain(self.connections.listener()).chain(opens).map(watch));
         fds.push(PollFd::new(&self.done, PollFlags::IN));
         // An interrupted or failed wait is a short one.
         let _ = poll(&mut fds, timeout.map(timespec).as_ref());
@@ -335,6 +345,7 @@ impl Session {
         for Supply { stream, .. } in std::mem::take(&mut self.feeds) {
             self.policy.close(now, stream);
         }
+        self.end_all_openers();
         self.policy.close_all(now);
         let (decisions, dropped) = self.policy.take_decisions();
         let mut programs = self.ended_programs;
@@ -344,6 +355,7 @@ impl Session {
             self.walking.end(&mut program);
         }
         (programs.outside, programs.outside_read_bytes) = self.sighted.counts();
+        (programs.outside_opens, programs.dropped_opens) = self.openers.counts();
         let mut counts = self.policy.counts();
         counts.hints_void += unanswered_guesses;
         Report {
@@ -386,6 +398,7 @@ mod tests {
                 lineage: None,
                 observes: true,
                 outside: None,
+                opens: None,
                 fault: None,
             },
         )

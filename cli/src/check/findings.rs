@@ -235,6 +235,10 @@ impl Findings {
         }
         self.reasons.iter().for_each(|told| add(&told.text));
         self.notes.iter().for_each(|note| add(&format!("note: {note}")));
+        let is_of_here = self.reasons.iter().all(|told| told.reason != Reason::Machine);
+        if self.seen == Seen::Outside && is_of_here {
+            add("foretell run --observe opens (as root) also sees what it opens");
+        }
         if self.reasons.is_empty()
             && let Some(loader) = &self.loader
         {

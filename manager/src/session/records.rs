@@ -38,7 +38,7 @@ impl Session {
             });
             reads.tell();
             let told_blocks = reads.told_blocks();
-            walking.take(program, files, &touches, now);
+            walking.take((of, &mut program.walker), files, &touches, now);
             touches.clear();
             let is_behind = told_blocks >= TURN_BLOCKS_MAX;
             behind |= is_behind;

@@ -144,9 +144,7 @@ impl Walking {
 
     /// Watches a program from its start.
     pub(super) fn begin(&mut self, program: &mut Program, now: Nanos) {
-        self.next_number += 1;
-        program.walker.number = self.next_number;
-        (program.walker.begun_at, program.walker.stalled_at) = (now, now);
+        program.walker = self.walker(now);
         program.walker.stalls = program.counters().stalls();
         program.want_quick_names(false);
         if self.can_watch(program) {
@@ -154,6 +152,17 @@ impl Walking {
             self.interval = LOOK_MIN;
             self.looks_at = self.looks_at.min(Nanos(now.0 + LOOK_MIN.as_nanos() as u64));
         }
+    }
+
+    /// A walker of a process that begins now.
+    pub(super) fn walker(&mut self, now: Nanos) -> Walker {
+        self.next_number += 1;
+        Walker { number: self.next_number, begun_at: now, stalled_at: now, ..Walker::default() }
+    }
+
+    /// Whether there is room for the walks of another process.
+    pub(super) fn has_room(&self) -> bool {
+        self.is_on && self.memory_bytes < MEMORY_MAX_BYTES
     }
 
     fn can_watch(&self, program: &Program) -> bool {
@@ -169,17 +178,15 @@ impl Walking {
         }
     }
 
-    /// Takes in what a program has touched in this turn.
+    /// Takes in what a process has touched in this turn.
     pub(super) fn take(
         &self,
-        program: &mut Program,
+        (ReaderId(process), walker): (ReaderId, &mut Walker),
         files: Option<&ProcessFiles>,
         touches: &[Touch],
         now: Nanos,
     ) {
         let Some(files) = files.filter(|_| self.is_on && !touches.is_empty()) else { return };
-        let ReaderId(process) = program.reader();
-        let walker = &mut program.walker;
         let mut quick_touches = walker.quick_touches;
         let (names, walk) = walker.path_made();
         let gap = touches.iter().rposition(|touch| touch.flags.is_behind_gap());
@@ -213,16 +220,40 @@ impl Walking {
     /// Adds a program that has ended to the report. Returns its stream, to be closed.
     pub(super) fn end(&mut self, program: &mut Program) -> Option<StreamId> {
         self.name_stall_s += program.counters().name_stall_ns as f64 / 1e9;
-        if let Some(path) = program.walker.path.take() {
+        self.end_walker(&mut program.walker)
+    }
+
+    /// As `end`, of a process without the library.
+    pub(super) fn end_walker(&mut self, walker: &mut Walker) -> Option<StreamId> {
+        if let Some(path) = walker.path.take() {
             let counts = path.1.counts();
             self.ended.names_ahead += counts.names_ahead;
             self.ended.names_used += counts.names_used;
         }
-        program.walker.stream.take()
+        walker.stream.take()
     }
 }
 
 impl Walker {
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Calls of the process have waited, or its reads.
+    pub(super) fn has_waited(&mut self, now: Nanos) {
+        self.stalled_at = now;
+        self.path_made().1.has_waited();
+    }
+
+    /// Forgets what may have changed since its last touch.
+    pub(super) fn forget_places(&mut self) {
+        self.path_made().0.forget();
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.path.as_ref().map_or(0, |path| path.1.memory_bytes())
+    }
+
     /// Whether its slow calls have nothing to do with devices, as of the last time that it was watched.
     fn is_noise(&mut self, now: Nanos) -> bool {
         if now < self.noise_until {
@@ -354,15 +385,30 @@ impl Session {
                 program.want_names(false);
             }
         }
-        let bytes_of = |program: &Program| {
-            program.walker.path.as_ref().map_or(0, |path| path.1.memory_bytes())
-        };
-        self.walking.memory_bytes = self.programs.iter().map(bytes_of).sum();
+        self.note_memory_of_walks();
         self.walking.next_look = first + LOOKS_MAX.min(count);
         let interval = if has_changed { LOOK_MIN } else { self.walking.interval * 2 };
         let most = if is_young { LOOK_YOUNG } else { LOOK_MAX };
         self.walking.interval = interval.clamp(LOOK_MIN, most);
         self.walking.looks_at = Nanos(now.0 + self.walking.interval.as_nanos() as u64);
+    }
+
+    pub(super) fn note_memory_of_walks(&mut self) {
+        let of_programs = self.programs.iter().map(|program| &program.walker);
+        let walkers = of_programs.chain(self.openers.walkers());
+        self.walking.memory_bytes = walkers.map(Walker::memory_bytes).sum();
+    }
+
+    /// The walker of this number, and whose it is.
+    fn walker(&mut self, number: u64) -> Option<(ReaderId, &mut Walker)> {
+        let of_number = |program: &Program| program.walker.number;
+        match self.programs.binary_search_by_key(&number, of_number) {
+            Ok(at) => {
+                let program = &mut self.programs[at];
+                Some((program.reader(), &mut program.walker))
+            }
+            Err(_) => self.openers.walker(number),
+        }
     }
 
     /// Whether files are disclosed for a program and not read.
@@ -374,10 +420,7 @@ impl Session {
     /// Takes in lookups that have ended, and asks for more.
     pub(super) fn walk_ahead(&mut self) {
         for Ahead { walk: number, listed, on, waited } in self.driver.take_ahead() {
-            let found =
-                self.programs.binary_search_by_key(&number, |program| program.walker.number);
-            let Ok(at) = found else { continue };
-            let walker = &mut self.programs[at].walker;
+            let Some((_, walker)) = self.walker(number) else { continue };
             walker.under_way = walker.under_way.saturating_sub(1);
             walker.is_due |= walker.under_way <= UNDER_WAY_LOW;
             match (walker.walk(), listed) {
@@ -389,55 +432,61 @@ impl Session {
                 }
             }
         }
-        for at in 0..self.programs.len() {
-            if self.programs[at].walker.is_due {
-                self.ask_ahead(at);
-            }
+        let of_programs = self.programs.iter().map(|program| &program.walker);
+        let walkers = of_programs.chain(self.openers.walkers());
+        let due: Vec<u64> =
+            walkers.filter(|walker| walker.is_due).map(|walker| walker.number).collect();
+        for number in due {
+            self.ask_ahead(number);
         }
     }
 
-    fn ask_ahead(&mut self, at: usize) {
-        let program = &mut self.programs[at];
-        let hinter = HinterId(program.reader().0);
-        let walker = &mut program.walker;
+    fn ask_ahead(&mut self, number: u64) {
+        let Some((ReaderId(process), walker)) = self.walker(number) else { return };
         walker.is_due = false;
-        let files = FILES_WAITING_MAX.saturating_sub(self.policy.waiting_hints_by(hinter));
         let names = UNDER_WAY_MAX.saturating_sub(walker.under_way);
-        let Some(walk) = walker.walk() else { return };
-        for request in walk.requests(Room { names, files }) {
-            self.request(at, request);
+        let waiting = self.policy.waiting_hints_by(HinterId(process));
+        let files = FILES_WAITING_MAX.saturating_sub(waiting);
+        let walk = self.walker(number).and_then(|(_, walker)| walker.walk());
+        for request in walk.map(|walk| walk.requests(Room { names, files })).unwrap_or_default() {
+            self.request(number, request);
         }
         if self.programs[at].walker.under_way > 0 || self.reads_ahead(at) {
             self.programs[at].want_quick_names(true);
         }
     }
 
-    fn request(&mut self, at: usize, request: Request) {
+    fn request(&mut self, number: u64, request: Request) {
         let device_of =
             |path: &[u8]| self.mounts.device_of(Path::new(std::ffi::OsStr::from_bytes(path)));
-        let walker = &mut self.programs[at].walker;
         match request {
             Request::Look { path, device } => {
-                walker.under_way += 1;
-                self.driver.look(device_of(&path), walker.number, path, device);
+                self.driver.look(device_of(&path), number, path, device);
+                self.begun(number);
             }
             Request::List { folder, device } => {
-                walker.under_way += 1;
-                self.driver.list(device_of(&folder), walker.number, folder, device);
+                self.driver.list(device_of(&folder), number, folder, device);
+                self.begun(number);
             }
             Request::Data { path, order, is_deferred } => {
-                self.read_ahead(at, path, visits_of(order, is_deferred));
+                self.read_ahead(number, path, visits_of(order, is_deferred));
             }
             Request::Cancel => {
-                let stream = walker.stream;
+                let stream = self.walker(number).and_then(|(_, walker)| walker.stream);
                 let now = self.now();
                 stream.into_iter().for_each(|stream| self.policy.cancel(now, stream));
             }
         }
     }
 
-    /// Discloses a file that a program will read.
-    fn read_ahead(&mut self, at: usize, path: Box<[u8]>, visits: Option<Visits>) {
+    fn begun(&mut self, number: u64) {
+        if let Some((_, walker)) = self.walker(number) {
+            walker.under_way += 1;
+        }
+    }
+
+    /// Discloses a file that a process will read.
+    fn read_ahead(&mut self, number: u64, path: Box<[u8]>, visits: Option<Visits>) {
         let path = PathBuf::from(std::ffi::OsString::from_vec(path.into()));
         let trees = &self.walking.trees;
         let of_tree = path.ancestors().find(|folder| trees.contains_key(*folder));
@@ -449,13 +498,16 @@ impl Session {
             }
             self.drop_tree(&tree);
         }
-        let (now, ReaderId(process)) = (self.now(), self.programs[at].reader());
-        let stream = match self.programs[at].walker.stream {
+        let now = self.now();
+        let Some((ReaderId(process), walker)) = self.walker(number) else { return };
+        let stream = match walker.stream {
             Some(stream) => stream,
             None => {
-                self.streams += 1;
                 let stream = self.policy.open_stream(now, HinterId(process), None);
-                *self.programs[at].walker.stream.insert(stream)
+                self.streams += 1;
+                let walker = self.walker(number).map(|(_, walker)| walker);
+                walker.into_iter().for_each(|walker| walker.stream = Some(stream));
+                stream
             }
         };
         let disclosure = Disclosure::whole_file(path, Certainty::MaybeUnread);
@@ -472,16 +524,17 @@ impl Session {
 
     /// When the rings are to be polled for names, or the counters to be looked at; `None` without programs.
     pub(super) fn names_due_in(&self) -> Option<Duration> {
-        if self.programs.is_empty() {
-            return None;
-        }
         let now = self.now();
+        if self.programs.is_empty() {
+            return self.openers.due_in(now);
+        }
         let is_busy = |program: &Program| {
             let walker = &program.walker;
             program.wants_names()
                 && now.saturating_sub(walker.touched_at.max(walker.stalled_at)) < QUIET
         };
         let look = Duration::from_nanos(self.walking.looks_at.saturating_sub(now).0);
-        Some(if self.programs.iter().any(is_busy) { look.min(POLL_WALK) } else { look })
+        let own = if self.programs.iter().any(is_busy) { look.min(POLL_WALK) } else { look };
+        Some(self.openers.due_in(now).map_or(own, |due| own.min(due)))
     }
 }

@@ -1,0 +1,252 @@
+//! The guard: processes that answer the opens of a run, for as long as any program of it lives.
+//!
+//! A program whose opens nobody answers gets `ENOSYS` from them. So the guard depends on nothing that may end before the
+//! programs: not on `foretell run`, nor on the manager. It is a pair of processes:
+//!
+//! A. The *answerer* receives each open and answers it (`answer.rs`).
+//! B. The *keeper* is its parent and waits. If the answerer ends by anything but the end of all programs, or is held up by a look
+//!    at a caller, the keeper answers the open that was left over and starts another answerer. One that has been held up often
+//!    is followed by one that does not look.
+//!
+//! Both are in a session of their own, block all signals, and have nothing open but what they need. So they end when the last
+//! process with the filter has ended, and by SIGKILL only before. If both are killed, opens fail.
+//!
+//! The listener is handed over by the process that has installed the filter ([`Guard::hand_over`]), before it executes the
+//! program, and acknowledged.
+
+use std::fs;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg,
+    send, sendmsg, socketpair,
+};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process, pidfd_open,
+    setrlimit, waitpid,
+};
+
+use super::answer::{self, Held, Teller};
+use super::look::read_memory;
+use super::timer::Timer;
+use crate::{orphan, signals};
+
+/// After so many answerers that were held up or have failed, opens are answered without a look at the caller.
+const FAILURES_MAX: u32 = 8;
+
+/// How long to wait for the end of an answerer that was killed. It is longer only where the kernel waits for a page.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The pause after each further one, so that their starts do not keep a processor busy.
+const FAILURE_PAUSE: Duration = Duration::from_millis(1);
+
+/// Descriptors from here on are none of the standard ones.
+const FIRST_OWN: i32 = 3;
+
+/// What the guard says first: whether it can look at other processes.
+const SEES: u8 = 1;
+const SEES_NOT: u8 = 0;
+
+/// What the guard must be able to read in its parent.
+static MARK: u8 = 0x5a;
+
+/// A guard that waits for a listener. Dropping it ends the guard.
+pub(crate) struct Guard {
+    socket: OwnedFd,
+}
+
+impl Guard {
+    /// Starts a guard that tells opens to `pipe`, whose writes do not wait. Call it while this process has a single thread, with
+    /// all signals blocked.
+    ///
+    /// # Errors
+    /// In words: the system is out of processes or descriptors, or the guard may not look at this process's memory.
+    pub(crate) fn start(pipe: OwnedFd) -> Result<Self, String> {
+        let cannot = |error: &dyn std::fmt::Display| format!("cannot start their guard: {error}");
+        let (socket, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(|error| cannot(&error))?;
+        let parent = std::process::id();
+        orphan::fork(|| {
+            let work = AssertUnwindSafe(|| keep(&theirs, pipe.as_fd(), parent));
+            let _ = catch_unwind(work);
+        })
+        .map_err(|error| cannot(&error))?;
+        drop((theirs, pipe));
+        let guard = Guard { socket };
+        match guard.hear() {
+            Some(SEES) => Ok(guard),
+            Some(_) => Err("the kernel does not let a process look at others \
+                (kernel.yama.ptrace_scope); run foretell as root"
+                .into()),
+            None => Err(cannot(&"it has ended")),
+        }
+    }
+
+    /// Hands the listener over. From here on opens are answered.
+    ///
+    /// # Errors
+    /// The guard has ended.
+    pub(super) fn hand_over(&self, listener: &OwnedFd) -> io::Result<()> {
+        let fds = [listener.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut rights = SendAncillaryBuffer::new(&mut space);
+        rights.push(SendAncillaryMessage::ScmRights(&fds));
+        sendmsg(&self.socket, &[IoSlice::new(&[0])], &mut rights, SendFlags::NOSIGNAL)?;
+        self.hear().map(|_| ()).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+    }
+
+    /// The next byte that the guard says; `None` if it has ended.
+    fn hear(&self) -> Option<u8> {
+        let mut byte = [0];
+        let (count, _) =
+            rustix::io::retry_on_intr(|| recv(&self.socket, &mut byte, RecvFlags::empty())).ok()?;
+        (count == 1).then_some(byte[0])
+    }
+}
+
+/// B: the life of the keeper. Returns when all is over.
+fn keep(socket: &OwnedFd, pipe: BorrowedFd<'_>, parent: u32) {
+    let _ = rustix::thread::set_name(c"foretell-guard");
+    let _ = rustix::process::setsid();
+    let _ = rustix::process::chdir("/");
+    signals::write_no_core();
+    signals::reap_children();
+    outlive_limits();
+    close_all_but(&[socket.as_fd(), pipe]);
+    let mut mark = [0];
+    let sees =
+        read_memory(parent, (&raw const MARK).addr() as u64, &mut mark) == 1 && mark[0] == MARK;
+    let say = |byte| send(socket, &[byte], SendFlags::NOSIGNAL).is_ok();
+    let (Ok(held), Ok(timer)) = (Held::new(), Timer::new()) else { return };
+    if !say(if sees { SEES } else { SEES_NOT }) {
+        return;
+    }
+    let Some(listener) = receive_listener(socket) else { return };
+    answer::wake_in_turn(&listener);
+    // If nobody hears this, the program has ended already.
+    say(SEES);
+    close(socket.as_fd());
+    keep_answering(&listener, pipe, &held, &timer);
+}
+
+/// Has one answerer after the other answer, until no program is left.
+fn keep_answering(listener: &OwnedFd, pipe: BorrowedFd<'_>, held: &Held, timer: &Timer) {
+    let mut failures = 0;
+    while !answer::is_over(listener) {
+        let may_look = failures < FAILURES_MAX;
+        let pipe =
+            may_look.then(|| rustix::io::fcntl_dupfd_cloexec(pipe, FIRST_OWN).ok()).flatten();
+        let teller = pipe.map(Teller::new);
+        // SAFETY: there is one thread.
+        match unsafe { libc::fork() } {
+            0 => {
+                let work = AssertUnwindSafe(|| answer::run(listener, held, timer, teller));
+                let code = i32::from(catch_unwind(work).is_err());
+                // SAFETY: ends the process at once; what `exit` would run belongs to nobody.
+                unsafe { libc::_exit(code) }
+            }
+            forked => match Pid::from_raw(forked).filter(|_| forked > 0) {
+                Some(answerer) if has_done(answerer, timer) => return,
+                Some(_) => held.answer(listener),
+                // No process is left.
+                None => return answer::run(listener, held, timer, None),
+            },
+        };
+        while let Ok(Some(_)) = waitpid(None, WaitOptions::NOHANG) {}
+        failures = (failures + 1).min(FAILURES_MAX);
+        if !may_look {
+            std::thread::sleep(FAILURE_PAUSE);
+        }
+    }
+}
+
+/// Waits for the end of an answerer, or ends it if it is held up. Returns whether its work is done.
+fn has_done(answerer: Pid, timer: &Timer) -> bool {
+    if let Ok(process) = pidfd_open(answerer, PidfdFlags::empty()) {
+        let mut ends = [PollFd::new(&process, PollFlags::IN), PollFd::new(timer, PollFlags::IN)];
+        while poll(&mut ends, None).is_err() {}
+        if ends[0].revents().is_empty() {
+            let _ = kill_process(answerer, Signal::KILL);
+            timer.stop();
+            // What it holds is not certain before it has ended, unless it is held up within the kernel.
+            wait_for(&process, Instant::now() + END_PATIENCE);
+            return false;
+        }
+        timer.stop();
+    }
+    match waitpid(Some(answerer), WaitOptions::empty()) {
+        Ok(Some((_, status))) => status.exit_status() == Some(0),
+        _ => false,
+    }
+}
+
+fn wait_for(process: &OwnedFd, deadline: Instant) {
+    let mut end = [PollFd::new(process, PollFlags::IN)];
+    while end[0].revents().is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().max(1).into() };
+        let _ = poll(&mut end, Some(&timeout));
+    }
+}
+
+/// Receives the listener; `None` if there will be none.
+fn receive_listener(socket: &OwnedFd) -> Option<OwnedFd> {
+    let (mut byte, mut space) = ([0], [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))]);
+    let mut rights = RecvAncillaryBuffer::new(&mut space);
+    let received =
+        recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut rights, RecvFlags::CMSG_CLOEXEC);
+    if received.is_ok_and(|received| received.flags.contains(ReturnFlags::CTRUNC)) {
+        return None;
+    }
+    let mut listeners = rights.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+        _ => None,
+    });
+    listeners.next()?.next()
+}
+
+/// Lets no limit of the programs' end the guard: it uses the processor for all of them, and the system must not choose it when
+/// memory is short.
+fn outlive_limits() {
+    let hard = getrlimit(Resource::Cpu).maximum;
+    let without = Rlimit { current: None, maximum: None };
+    if setrlimit(Resource::Cpu, without).is_err() {
+        let _ = setrlimit(Resource::Cpu, Rlimit { current: hard, maximum: hard });
+    }
+    let _ = fs::write("/proc/self/oom_score_adj", "-1000");
+}
+
+/// Closes all descriptors but `kept`, and replaces the standard ones by /dev/null.
+fn close_all_but(kept: &[BorrowedFd<'_>]) {
+    if let Ok(null) = fs::File::options().read(true).write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdin(&null);
+        let _ = rustix::stdio::dup2_stdout(&null);
+        let _ = rustix::stdio::dup2_stderr(&null);
+    }
+    let mut kept: Vec<u32> = kept.iter().map(|fd| fd.as_raw_fd().unsigned_abs()).collect();
+    kept.sort_unstable();
+    let mut first = FIRST_OWN.unsigned_abs();
+    for number in kept.into_iter().chain([u32::MAX]) {
+        if first < number {
+            // SAFETY: a plain system call. Nothing in this process uses these descriptors any more: it never returns to where
+            // they are owned.
+            unsafe { libc::syscall(libc::SYS_close_range, first, number - 1, 0) };
+        }
+        first = first.max(number.saturating_add(1));
+    }
+}
+
+fn close(descriptor: BorrowedFd<'_>) {
+    // SAFETY: this process does not use it any more, and never returns to where it is owned.
+    unsafe { libc::close(descriptor.as_raw_fd()) };
+}
