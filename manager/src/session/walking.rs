@@ -401,14 +401,18 @@ impl Session {
 
     /// The walker of this number, and whose it is.
     fn walker(&mut self, number: u64) -> Option<(ReaderId, &mut Walker)> {
-        let of_number = |program: &Program| program.walker.number;
-        match self.programs.binary_search_by_key(&number, of_number) {
-            Ok(at) => {
+        match self.program_of(number) {
+            Some(at) => {
                 let program = &mut self.programs[at];
                 Some((program.reader(), &mut program.walker))
             }
-            Err(_) => self.openers.walker(number),
+            None => self.openers.walker(number),
         }
+    }
+
+    /// The index of the program whose walker has this number.
+    fn program_of(&self, number: u64) -> Option<usize> {
+        self.programs.binary_search_by_key(&number, |program| program.walker.number).ok()
     }
 
     /// Whether files are disclosed for a program and not read.
@@ -451,7 +455,9 @@ impl Session {
         for request in walk.map(|walk| walk.requests(Room { names, files })).unwrap_or_default() {
             self.request(number, request);
         }
-        if self.programs[at].walker.under_way > 0 || self.reads_ahead(at) {
+        if let Some(at) = self.program_of(number)
+            && (self.programs[at].walker.under_way > 0 || self.reads_ahead(at))
+        {
             self.programs[at].want_quick_names(true);
         }
     }
