@@ -179,7 +179,7 @@ impl Spread<'_, '_> {
         let mut ahead = self.files_ahead(hinted);
         let named = ahead.first().map(|&(_, stream, _)| stream);
         let followed = || self.tell.policy.followed(self.tell.reader);
-        let Some(stream) = named.or_else(followed) else {
+        let Some(mut stream) = named.or_else(followed) else {
             return 0; // They are spread as soon as a hinted file is seen to be open.
         };
         ahead.retain(|&(_, of, _)| of == stream);
@@ -203,6 +203,7 @@ impl Spread<'_, '_> {
             self.left_bytes -= bytes;
             spread_bytes += bytes;
             self.tell.read(block); // A
+            stream = self.advanced(stream, block);
         }
         if self.has_read_none {
             self.pass_mapped(stream, &ahead);
@@ -212,6 +213,15 @@ impl Spread<'_, '_> {
             self.left_bytes = 0;
         }
         spread_bytes
+    }
+
+    /// The stream that a read of `block` has advanced. Where two streams name a file (a list, and the arguments), `stream` may not
+    /// be the one that the policy has taken the read for. Without this, that block would be told for ever.
+    fn advanced(&self, stream: StreamId, block: Block) -> StreamId {
+        let policy = &*self.tell.policy;
+        let stays = policy.expected(stream).is_some_and(|(next, _)| next == block);
+        let other = policy.followed(self.tell.reader).filter(|_| stays);
+        other.unwrap_or(stream)
     }
 
     /// D: reports what lies before the nearest of the files `ahead`.
@@ -367,6 +377,22 @@ mod tests {
         assert_eq!(useful(&policy), 1);
         let next = policy.followed(ReaderId(PROCESS)).and_then(|stream| policy.expected(stream));
         assert_eq!(next.map(|(block, _)| block), Some(Block { file: FileId(20), index: 1 }));
+    }
+
+    #[test]
+    fn of_two_streams_that_name_a_file_one_is_followed_to_its_end() {
+        let mut policy = Policy::new(Config::new(Memory::Kernel { keeps: false }, BLOCK, 1 << 30));
+        let target = Target::File { file: FileId(0), size_bytes: 1000 * BLOCK };
+        for hinter in [1, 2] {
+            let stream = policy.open_stream(NOW, HinterId(hinter), None);
+            policy.hint(NOW, stream, Hint::whole_file(target, DeviceId(0)));
+        }
+        fetch(&mut policy);
+        let mut followers = Followers::default();
+        for seen in 1..=5 {
+            followers.take(&mut policy, NOW, saw(&[], &[0], 100 * BLOCK));
+            assert_eq!(useful(&policy), seen * 100);
+        }
     }
 
     #[test]

@@ -19,12 +19,13 @@ impl Policy {
     }
 
     /// The stream that `reader` may belong to and that expects a read of `file` soonest, the number of accesses before that
-    /// one, and its block. It is the next access, or one to the beginning of the file. `None` if no stream has such an access
-    /// ahead.
+    /// one, and its block. It is the next access, or one to the beginning of the file. Of several streams that expect it equally
+    /// soon, the one that the reader follows. `None` if no stream has such an access ahead.
     pub fn expecting(&mut self, reader: ReaderId, file: FileId) -> Option<(StreamId, u64, Block)> {
         let named = self.arbiter.streams().named_by(file);
         let named: Vec<_> = named.iter().copied().take(STREAMS_ASKED_MAX).collect();
         let begin = Block { file, index: 0 };
+        let followed = self.followed(reader);
         let ahead = named.into_iter().filter_map(|index| {
             let stream = self.arbiter.streams_mut().get_mut(index)?;
             if stream.reader.is_some_and(|only| only != reader) {
@@ -36,7 +37,7 @@ impl Policy {
             let position = stream.next_use(begin)?;
             Some((stream.id, position.checked_sub(stream.cursor.front())?, begin))
         });
-        ahead.min_by_key(|&(_, ahead, _)| ahead)
+        ahead.min_by_key(|&(stream, ahead, _)| (ahead, Some(stream) != followed))
     }
 
     /// The stream of the last hinted read of `reader`.
