@@ -2,12 +2,12 @@
  * Hooks of a program's own advice about what it will read: forward, then record what the kernel has taken.
  *
  * Decides which advice says something about reads to come: WILLNEED and its kin (readahead, MADV_POPULATE_READ,
- * MAP_POPULATE), SEQUENTIAL, RANDOM, and for descriptors NOREUSE and NORMAL. All other advice is only forwarded. So is
+ * MAP_POPULATE), SEQUENTIAL, RANDOM, NORMAL, and for descriptors NOREUSE. All other advice is only forwarded. So is
  * advice about a descriptor of anything but a regular file. Memory is named by its address: what lies there, the
  * manager finds out. process_madvise is about another process and is not hooked.
  *
- * Advice that data is needed is recorded whether or not there is interest: such calls are rare. The other kinds are recorded only
- * while there is some: programs like cat give them for each file. Each record takes a system call (getpid), and
+ * Advice that data is needed, and advice about memory, is recorded whether or not there is interest: such calls are rare. Other
+ * advice about descriptors is recorded only while there is some: programs like cat give it for each file. Each record takes a system call (getpid), and
  * another one (statx) where the descriptor's kind is not known. Allocators advise often, and by other values, for
  * which a hook costs a comparison. So does mmap without MAP_POPULATE.
  *
@@ -22,10 +22,10 @@
 #define MADV_POPULATE_READ 22
 #endif
 
-/* Whether advice of this kind is to be recorded. A forked child announces itself. */
-static bool listens(uint32_t kind)
+/* Whether advice is to be recorded, always or with interest only. A forked child announces itself. */
+static bool listens(bool always)
 {
-    if (activity() == OFF || (kind != FORETELL_ADVICE_NEEDED && !wants_any(ring())) || !foretell_is_own_process())
+    if (activity() == OFF || (!always && !wants_any(ring())) || !foretell_is_own_process())
         return false;
     foretell_register_if_pending();
     return activity() == ANNOUNCED;
@@ -41,7 +41,8 @@ static void emit_advice(struct foretell_advice *advice)
 static __attribute__((noinline)) void advised_file(uint32_t kind, int fd, off64_t offset_bytes,
                                                    uint64_t length_bytes)
 {
-    struct descriptor *entry = offset_bytes >= 0 && listens(kind) ? foretell_entry_make(fd) : NULL;
+    bool always = kind == FORETELL_ADVICE_NEEDED;
+    struct descriptor *entry = offset_bytes >= 0 && listens(always) ? foretell_entry_make(fd) : NULL;
     if (entry == NULL)
         return;
     uint64_t tag = tag_of(entry);
@@ -62,7 +63,7 @@ static __attribute__((noinline)) void advised_file(uint32_t kind, int fd, off64_
 
 static __attribute__((noinline)) void advised_memory(uint32_t kind, const void *at, size_t bytes)
 {
-    if (bytes == 0 || !listens(kind))
+    if (bytes == 0 || !listens(true))
         return;
     struct foretell_advice advice = {
         .advice = kind,
@@ -94,6 +95,7 @@ static inline uint32_t of_memory(int advice)
     case MADV_POPULATE_READ: return FORETELL_ADVICE_NEEDED;
     case MADV_SEQUENTIAL: return FORETELL_ADVICE_SEQUENTIAL;
     case MADV_RANDOM: return FORETELL_ADVICE_RANDOM;
+    case MADV_NORMAL: return FORETELL_ADVICE_NORMAL;
     default: return 0;
     }
 }

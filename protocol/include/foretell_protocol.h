@@ -145,7 +145,8 @@ struct foretell_path_part {
     char path[FORETELL_PART_PATH_BYTES];
 };
 
-/* The program's own advice about what it will read. NEEDED is recorded whether or not there is interest, the rest while there is some. */
+/* The program's own advice about what it will read. NEEDED, and advice about memory, is recorded whether or not there is interest,
+ * the rest while there is some. */
 #define FORETELL_ADVICE_NEEDED 1u /* POSIX_FADV_WILLNEED, MADV_WILLNEED, MADV_POPULATE_READ, MAP_POPULATE, readahead */
 #define FORETELL_ADVICE_SEQUENTIAL 2u
 #define FORETELL_ADVICE_RANDOM 3u

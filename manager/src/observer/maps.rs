@@ -11,6 +11,7 @@
 //! wrongly. The caller compares the file's inode before it believes a path.
 
 use std::ffi::OsString;
+use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
@@ -41,6 +42,15 @@ impl Mapping {
         self.start == before.end
             && self.is_of_the_same_file_as(before)
             && before.offset_bytes.checked_add(before.end - before.start) == Some(self.offset_bytes)
+    }
+
+    /// The part of the file that is mapped at `addresses`; `None` if none of it is. The file may end before.
+    pub(crate) fn part_at(&self, addresses: &Range<u64>) -> Option<Range<u64>> {
+        let (start, end) = (addresses.start.max(self.start), addresses.end.min(self.end));
+        (start < end).then(|| {
+            let offset = |address: u64| self.offset_bytes.saturating_add(address - self.start);
+            offset(start)..offset(end)
+        })
     }
 
     /// Whether both are of one file, by the same name.
@@ -142,6 +152,20 @@ mod tests {
 7ffd00000000-7ffd00021000 rw-p 00000000 00:00 0                          [stack]
 7ffd00021000-7ffd00023000 r-xp 00000000 00:00 0                          [vdso]
 ";
+
+    #[test]
+    fn addresses_name_a_part_of_the_file() {
+        let mapping = mappings(b"10000-20000 r--s 00003000 fe:00 7 /x\n", 1).remove(0);
+        let part = |addresses: Range<u64>| mapping.part_at(&addresses);
+        assert_eq!(part(0x11000..0x12000), Some(0x4000..0x5000));
+        assert_eq!(part(0..u64::MAX), Some(0x3000..0x13000));
+        assert_eq!(part(0x1_f000..0x30000), Some(0x12000..0x13000));
+        for outside in [0..0x10000, 0x20000..u64::MAX, 0x11000..0x11000] {
+            assert_eq!(part(outside.clone()), None, "{outside:?}");
+        }
+        let odd = Mapping { offset_bytes: u64::MAX - 1, ..mapping.clone() };
+        assert_eq!(odd.part_at(&(0..u64::MAX)), Some(u64::MAX - 1..u64::MAX));
+    }
 
     #[test]
     fn files_are_found_and_pieces_that_continue_each_other_are_joined() {

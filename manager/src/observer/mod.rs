@@ -4,7 +4,8 @@
 //! looks at the page tables of the processes that it is told to [watch](Observer::watch), and tells the session:
 //!
 //! * which parts of files became present: reads, as far as the policy is concerned;
-//! * where a mapping is touched [in order](order), so that the rest of it can be fetched ahead.
+//! * where a mapping is touched [in order](order), so that the rest of it can be fetched ahead;
+//! * which files a program's [advice](told) about its memory is about.
 //!
 //! It needs no privilege beyond that of reading `/proc` of the same user's processes. It is a thread of its own because reading
 //! these files takes a lock of the process's memory, and may wait as long as the process waits in a page fault.
@@ -13,7 +14,8 @@
 //! 64 KiB before it is made. A page that is touched again while it is present is not seen.
 //!
 //! **Pace.** The cheap sign is the count of page faults in `/proc/PID/stat`. A process is looked at every [`LOOK_MIN`] while it
-//! waits in faults, or has faults while hints are being worked off. While it does not, the interval grows to [`LOOK_MAX`]. The
+//! waits in faults, and every [`LOOK_MIN_BUSY`] while it has faults and hints are being worked off. While it does not, the interval
+//! grows to [`LOOK_MAX`]. The
 //! thread rests [`REST`] times the processor time that looks take, so all of them together take a fiftieth of a processor, whatever
 //! a process maps. It may use some processor time in advance ([`CREDIT`]), so that an order is found soon.
 //!
@@ -25,6 +27,7 @@ mod maps;
 mod order;
 mod pages;
 mod presence;
+mod told;
 mod waits;
 mod watched;
 
@@ -39,6 +42,8 @@ use foretell_policy::FileId;
 use rustix::time::{ClockId, clock_gettime};
 
 use self::pages::Scanner;
+use self::told::ADVICE_MAX;
+pub(crate) use self::told::{MemoryAdvice, Needed};
 use self::watched::{Look, Looker, Watched};
 use crate::driver::done::DoneQueue;
 use crate::lineage::ProcessId;
@@ -47,6 +52,9 @@ use crate::threads::{Permit, Threads};
 
 /// Interval between looks at a process that moves. In this time a program touches some 5 MiB of memory.
 const LOOK_MIN: Duration = Duration::from_millis(5);
+
+/// The same while hints are being worked off: a program that finds its pages touches a window of 8 MiB in less.
+const LOOK_MIN_BUSY: Duration = Duration::from_millis(2);
 
 /// Interval between looks at a process that does not move, and while hints are being worked off.
 const LOOK_MAX: Duration = Duration::from_millis(100);
@@ -92,6 +100,8 @@ pub(crate) enum Observation {
     Begins { process: ProcessId, mapping: u64, file: FileId, path: PathBuf, range: Range<u64> },
     /// A mapping is not touched in order any more, or is no more.
     Ends { process: ProcessId, mapping: u64 },
+    /// The process has said that it needs these parts of a file.
+    Needs { process: ProcessId, needed: Needed },
 }
 
 impl Observation {
@@ -100,7 +110,8 @@ impl Observation {
         match self {
             Observation::Touched { process, .. }
             | Observation::Begins { process, .. }
-            | Observation::Ends { process, .. } => *process,
+            | Observation::Ends { process, .. }
+            | Observation::Needs { process, .. } => *process,
         }
     }
 }
@@ -124,13 +135,23 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Changes of the set of watched processes: whether each is added.
-    changes: Vec<(ProcessId, bool)>,
+    changes: Vec<(ProcessId, Change)>,
+    advice: Vec<(ProcessId, MemoryAdvice)>,
     is_busy: bool,
     stops: bool,
     observations: Vec<Observation>,
     /// The thread sleeps for longer than [`LOOK_MIN`].
     is_asleep: bool,
+}
+
+/// A change of the set of watched processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    /// Watched from now on. Its first look comes soon if hints are being worked off.
+    Added {
+        soon: bool,
+    },
+    Forgotten,
 }
 
 impl Shared {
@@ -150,26 +171,51 @@ impl Observer {
 
     /// Watches `process` from now on. If it is watched already, it has begun another program.
     pub(crate) fn watch(&mut self, process: ProcessId) {
-        if !self.is_started && !self.start() {
+        self.add(process, false);
+    }
+
+    /// Watches a `process` that has been seen to run for a while.
+    pub(crate) fn watch_soon(&mut self, process: ProcessId) {
+        self.add(process, true);
+    }
+
+    fn add(&mut self, process: ProcessId, soon: bool) {
+        if self.is_started || self.start() {
+            self.change(process, Change::Added { soon });
+        }
+    }
+
+    /// Takes what a watched process has said about its memory. What files that is about comes as observations. What has no room
+    /// is dropped.
+    pub(crate) fn advise(&mut self, process: ProcessId, advice: MemoryAdvice) {
+        if !self.is_started || !self.finds_orders {
             return;
         }
-        self.change(process, true);
+        let mut state = self.shared.lock();
+        if state.advice.len() < ADVICE_MAX {
+            state.advice.push((process, advice));
+            let is_first = state.advice.len() == 1;
+            drop(state);
+            if is_first {
+                self.shared.wake.notify_one();
+            }
+        }
     }
 
     /// Watches `process` no more. What was seen of it may still come.
     pub(crate) fn forget(&mut self, process: ProcessId) {
         if self.is_started {
-            self.change(process, false);
+            self.change(process, Change::Forgotten);
         }
     }
 
-    fn change(&self, process: ProcessId, is_added: bool) {
+    fn change(&self, process: ProcessId, change: Change) {
         let mut state = self.shared.lock();
         if state.changes.len() >= CHANGES_MAX {
             return; // The thread is held up. It finds out by itself which processes have ended.
         }
-        state.changes.push((process, is_added));
-        let wakes = is_added && state.is_asleep;
+        state.changes.push((process, change));
+        let wakes = change != Change::Forgotten && state.is_asleep;
         drop(state);
         if wakes {
             self.shared.wake.notify_one();
@@ -253,6 +299,7 @@ impl Watcher {
         let mut paid_until = Instant::now();
         while self.wait(paid_until.checked_sub(CREDIT * REST).unwrap_or(paid_until)) {
             let began = processor_time();
+            self.take_advice(Instant::now());
             self.look_around(Instant::now());
             let cost = processor_time().saturating_sub(began) * REST;
             paid_until = paid_until.max(Instant::now()) + cost;
@@ -270,6 +317,7 @@ impl Watcher {
             let now = Instant::now();
             self.take_changes(&mut state, now);
             let due = self.watched.iter().map(|watched| watched.due).min();
+            let due = if state.advice.is_empty() { due } else { Some(now) };
             // If the session does not take what was seen, there is time.
             let late = (state.observations.len() >= HELD_MAX).then(|| now + LOOK_MIN);
             let due = due.map(|due| due.max(rest_until).max(late.unwrap_or(due)));
@@ -290,25 +338,61 @@ impl Watcher {
     }
 
     fn take_changes(&mut self, state: &mut State, now: Instant) {
-        for (process, is_added) in state.changes.drain(..) {
+        for (process, change) in state.changes.drain(..) {
             self.watched.retain(|watched| watched.id != process);
-            if is_added && self.watched.len() < WATCHED_MAX {
-                self.watched.push(Watched::new(process, now + LOOK_FIRST, LOOK_MIN));
+            let Change::Added { soon } = change else { continue };
+            if self.watched.len() < WATCHED_MAX {
+                let first = if soon && state.is_busy { Duration::ZERO } else { LOOK_FIRST };
+                self.watched.push(Watched::new(process, now + first, LOOK_MIN));
             }
         }
         if state.is_busy {
             if self.busy_until.is_none_or(|until| until < now) {
-                let soon = now + LOOK_MIN;
+                let soon = now + LOOK_MIN_BUSY;
                 self.watched.iter_mut().for_each(|watched| watched.due = watched.due.min(soon));
             }
             self.busy_until = Some(now + BUSY_LINGERS);
         }
     }
 
+    /// Finds out which files the advice that waits is about.
+    fn take_advice(&mut self, now: Instant) {
+        let mut advice = std::mem::take(&mut self.shared.lock().advice);
+        if advice.is_empty() {
+            return;
+        }
+        advice.sort_by_key(|&(process, _)| process); // Stable: that of each process stays in its order.
+        let mut seen = Vec::new();
+        let Watcher { files, scanner, watched, finds_orders, .. } = self;
+        let finds_orders = *finds_orders;
+        let mut looker =
+            Looker { scanner, files, is_busy: true, finds_orders, now, seen: &mut seen };
+        for of_process in advice.chunk_by(|one, other| one.0 == other.0) {
+            let said = of_process.iter().map(|(_, advice)| advice);
+            let known = watched.iter_mut().find(|watched| watched.id == of_process[0].0);
+            if let Some(known) = known
+                && known.take_advice(said, &mut looker).is_some()
+            {
+                (known.interval, known.due) = (LOOK_MIN, known.due.min(now + LOOK_MIN_BUSY)); // What it touches next matters.
+            }
+        }
+        self.pass_on(seen);
+    }
+
+    fn pass_on(&self, mut seen: Vec<Observation>) {
+        if !seen.is_empty() {
+            self.shared.lock().observations.append(&mut seen);
+            self.bell.ring();
+        }
+    }
+
     /// One round.
     fn look_around(&mut self, now: Instant) {
         let is_busy = self.busy_until.is_some_and(|until| until >= now);
-        let most = if is_busy { LOOK_MAX_BUSY } else { LOOK_MAX };
+        let (least, most) = match is_busy {
+            true => (LOOK_MIN_BUSY, LOOK_MAX_BUSY),
+            false => (LOOK_MIN, LOOK_MAX),
+        };
         let (mut seen, mut ended) = (Vec::new(), false);
         let Watcher { files, scanner, watched, next, .. } = self;
         let finds_orders = self.finds_orders;
@@ -327,7 +411,7 @@ impl Watcher {
             }
             looks += 1;
             process.interval = match process.look(&mut looker) {
-                Look::Moves => LOOK_MIN,
+                Look::Moves => least,
                 Look::Still => process.interval.mul_f64(GROWTH).min(most),
                 Look::Ended => {
                     process.interval = Duration::MAX;
@@ -340,10 +424,7 @@ impl Watcher {
         if ended {
             watched.retain(|watched| watched.interval != Duration::MAX);
         }
-        if !seen.is_empty() {
-            self.shared.lock().observations.append(&mut seen);
-            self.bell.ring();
-        }
+        self.pass_on(seen);
     }
 }
 

@@ -9,6 +9,9 @@
 //! counts as *in order* if the process waited for pages meanwhile: a program that never waits needs no help. It counts so until other runs grow and it does not, several
 //! looks in a row. Each time that this happens, the mapping has to advance twice as often before it counts again.
 //!
+//! The program may say itself what it will do (`madvise`). A part that it says it touches in order has a run that counts at once,
+//! and that loses its order like others. What is touched in a part that it says it touches at random shows no order.
+//!
 //! The kernel maps 64 KiB around a touched page, and reads 128 KiB around one that is missing. So what is nearer than that is the
 //! kernel's doing as likely as the program's, and shows no order.
 
@@ -37,6 +40,9 @@ const STRAYS: u32 = 3;
 
 /// How often a mapping may lose its order and be believed again.
 const LOSSES_MAX: u32 = 5;
+
+/// Parts of a mapping that are known to be touched at random. Programs advise about a whole mapping, or about a few parts of it.
+const RANDOM_MAX: usize = 8;
 
 /// What a look says about a mapping's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,12 +74,14 @@ pub(crate) struct Order {
     losses: u32,
     /// Looks in a row at which other parts grew than the run in order.
     strays: u32,
+    /// What the program has said that it touches at random.
+    random: Vec<Range<u64>>,
 }
 
 impl Order {
     /// Of a mapping that ends at the offset `end`.
     pub(crate) fn new(end: u64) -> Self {
-        Order { end, runs: Vec::new(), losses: 0, strays: 0 }
+        Order { end, runs: Vec::new(), losses: 0, strays: 0, random: Vec::new() }
     }
 
     /// Where the mapping ends.
@@ -86,17 +94,60 @@ impl Order {
         self.end = end;
     }
 
+    /// Forgets what was seen, and not what the program has said about parts that it touches at random.
+    pub(crate) fn forget(&mut self) {
+        let random = std::mem::take(&mut self.random);
+        *self = Order { random, ..Order::new(self.end) };
+    }
+
+    /// The program says that it will touch `part` in order. Returns whether that begins an order.
+    pub(crate) fn said_sequential(&mut self, part: &Range<u64>) -> bool {
+        self.said_normal(part);
+        let is_in_order = self.runs.iter().any(|run| run.is_in_order);
+        if is_in_order || self.losses > LOSSES_MAX || part.start >= self.end {
+            return false;
+        }
+        self.runs.truncate(RUNS_MAX - 1);
+        let (start, front) = (part.start, part.start);
+        let advances = ADVANCES;
+        self.runs.push(Run { start, front, before: None, advances, idle: 0, is_in_order: true });
+        self.strays = 0;
+        true
+    }
+
+    /// The program says that it will touch `part` at random. Returns whether that ends an order.
+    pub(crate) fn said_random(&mut self, part: &Range<u64>) -> bool {
+        self.said_normal(part);
+        if self.random.len() < RANDOM_MAX {
+            self.random.push(part.clone());
+        }
+        let end = self.end;
+        let ends = |run: &Run| run.is_in_order && overlap(&(run.front..end), part);
+        let before = self.runs.len();
+        self.runs.retain(|run| !ends(run));
+        self.runs.len() < before
+    }
+
+    /// The program takes back what it has said about `part`, and about parts that overlap it.
+    pub(crate) fn said_normal(&mut self, part: &Range<u64>) {
+        self.random.retain(|random| !overlap(random, part));
+    }
+
     /// Takes in the ranges that became present since the last look, in order and without overlap. `waited` says whether the
     /// process waited for pages since then.
     pub(crate) fn note(&mut self, new: &[Range<u64>], waited: bool) -> Option<Verdict> {
-        if new.is_empty() {
+        let random = std::mem::take(&mut self.random);
+        let is_random = |touched: &&Range<u64>| random.iter().any(|part| overlap(part, touched));
+        let ordered: Vec<&Range<u64>> = new.iter().filter(|touched| !is_random(touched)).collect();
+        self.random = random;
+        if ordered.is_empty() {
             return None;
         }
         for run in &mut self.runs {
             run.idle += 1;
             run.before = Some(run.front);
         }
-        new.iter().for_each(|range| self.grow(range));
+        ordered.into_iter().for_each(|range| self.grow(range));
         let (mut has_advanced, mut has_strayed) = (false, false);
         for run in self.runs.iter_mut().filter(|run| run.idle == 0) {
             let (grown, least) = match run.before {
@@ -190,6 +241,10 @@ impl Order {
         run.is_in_order = true;
         Some(Verdict::Begins(run.front))
     }
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
 }
 
 #[cfg(test)]
@@ -303,6 +358,41 @@ mod tests {
             from = front + (100 << 20);
         }
         assert_eq!(walk(&mut order, 0, true), None, "it is not believed any more");
+    }
+
+    #[test]
+    fn an_order_that_the_program_tells_counts_at_once_and_may_be_lost() {
+        let mut order = order();
+        assert!(order.said_sequential(&(STEP..END)));
+        assert!(!order.said_sequential(&(0..END)), "it is in order already");
+        assert_eq!(walk(&mut order, STEP, false), None, "it goes on");
+        assert_eq!((order.losses, order.runs.len()), (0, 1));
+        let mut wrong = self::order();
+        assert!(wrong.said_sequential(&(0..END)));
+        let looks = (1..=u64::from(STRAYS)).map(|look| {
+            let start = look * (10 << 20);
+            wrong.note(&[start..start + STEP], true)
+        });
+        assert_eq!(looks.last(), Some(Some(Verdict::Ends)));
+        assert!(!Order::new(STEP).said_sequential(&(STEP..END)), "beyond the end of the file");
+    }
+
+    #[test]
+    fn a_part_that_the_program_says_is_random_shows_no_order() {
+        let mut random = order();
+        assert!(!random.said_random(&(0..100 * STEP)));
+        let steps = 100 + LEAST_STEPS;
+        assert_eq!(walk(&mut random, 0, true), Some((steps, Verdict::Begins(steps * STEP))));
+        let mut order = order();
+        assert!(order.said_sequential(&(0..END)));
+        assert!(order.said_random(&(0..END)), "it ends the order");
+        assert_eq!(walk(&mut order, 0, true), None);
+        order.said_normal(&(0..END));
+        assert!(walk(&mut order, 0, true).is_some());
+        (0..100).for_each(|part| {
+            order.said_random(&(part * STEP..(part + 1) * STEP));
+        });
+        assert_eq!(order.random.len(), RANDOM_MAX);
     }
 
     #[test]

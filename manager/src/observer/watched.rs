@@ -4,6 +4,9 @@
 //! present by faults alone. Only if there is are the mappings of files scanned. The list of mappings is read again when the size
 //! of the process's memory has changed, and now and then.
 //!
+//! Advice of the process about its memory has the list of mappings read at once, since addresses mean what they meant then for a
+//! short time only.
+//!
 //! A process is known by its number and the time of its start, so that a later process with the number is not taken for it. All
 //! files of a look are opened from one descriptor of `/proc/PID`, which stays with the process.
 
@@ -16,12 +19,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use foretell_policy::FileId;
+use foretell_protocol::AdviceKind;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 
 use super::maps::{Mapping, mappings};
 use super::order::{Order, Verdict};
 use super::pages::Scanner;
 use super::presence::Presence;
+use super::told::{MemoryAdvice, Parts};
 use super::waits::{Scheduled, Since, Stat, Waits};
 use super::{Observation, processor_time};
 use crate::driver::file::file_id;
@@ -193,7 +198,7 @@ impl Watched {
         for known in self.listed.iter_mut().flat_map(|listed| &mut listed.mappings) {
             if is_over(known) {
                 known.is_begun = false;
-                known.order = Order::new(known.order.end());
+                known.order.forget();
                 looker.seen.push(Observation::Ends { process, mapping: known.number });
             }
         }
@@ -242,6 +247,40 @@ impl Watched {
         }
         self.tell_begun(looker.seen);
         Some(has_new)
+    }
+
+    /// Finds the mappings that the process has given advice about. `None` if it may not be looked at, or has ended.
+    pub(crate) fn take_advice<'a>(
+        &mut self,
+        advice: impl Iterator<Item = &'a MemoryAdvice>,
+        looker: &mut Looker<'_>,
+    ) -> Option<()> {
+        let (folder, stat) = self.open()?;
+        let is_it = self.waits.started().is_none_or(|started| started == stat.started);
+        let may_look = self.listed.is_some() || looker.files.shares_paths(self.id);
+        (is_it && may_look).then_some(())?;
+        self.list(&folder, stat, looker)?;
+        let (process, mut needed, mut has_room) = (self.id, Parts::default(), true);
+        let mappings = &mut self.listed.as_mut()?.mappings;
+        for MemoryAdvice { kind, addresses } in advice {
+            // In the order of their addresses, and without overlap.
+            let first = mappings.partition_point(|known| known.mapping.end <= addresses.start);
+            for known in &mut mappings[first..] {
+                let Some(part) = known.mapping.part_at(addresses) else { break };
+                let part = part.start..part.end.min(known.order.end());
+                let Some(file) = known.file.filter(|_| !part.is_empty()) else { continue };
+                match kind {
+                    AdviceKind::Needed if has_room => {
+                        has_room = needed.add(file.id, &known.mapping.path, part);
+                    }
+                    AdviceKind::Needed => {}
+                    _ => known.take_order(*kind, part, process, looker),
+                }
+            }
+        }
+        let needs = needed.into_files().into_iter();
+        looker.seen.extend(needs.map(|needed| Observation::Needs { process, needed }));
+        Some(())
     }
 
     /// Whether the list of mappings may have changed, and the last one has been used for long enough to pay.
@@ -395,6 +434,31 @@ impl Known {
         Known { mapping, ..self }
     }
 
+    /// Takes what the program has said about the order in which it will touch a `part`.
+    fn take_order(
+        &mut self,
+        kind: AdviceKind,
+        part: Range<u64>,
+        process: ProcessId,
+        looker: &mut Looker<'_>,
+    ) {
+        let mapping = self.number;
+        let Some(file) = self.file else { return };
+        match kind {
+            AdviceKind::Sequential if self.order.said_sequential(&part) => {
+                (self.is_begun, self.touched_at) = (true, looker.now);
+                let (file, path) = (file.id, self.mapping.path.clone());
+                looker.seen.push(Observation::Begins { process, mapping, file, path, range: part });
+            }
+            AdviceKind::Random if self.order.said_random(&part) => {
+                self.is_begun = false;
+                looker.seen.push(Observation::Ends { process, mapping });
+            }
+            AdviceKind::Normal => self.order.said_normal(&part),
+            _ => {}
+        }
+    }
+
     /// Looks for pages that are new, and tells what they say. Returns whether there are any.
     fn look(&mut self, pagemap: &File, of: (ProcessId, bool), looker: &mut Looker<'_>) -> bool {
         let Some(file) = self.file else { return false };
@@ -454,6 +518,90 @@ impl Known {
                 looker.seen.push(Observation::Ends { process, mapping });
             }
             None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    const BYTES: usize = 1 << 20;
+
+    /// What advice about a part of a mapping of this process is taken for: of `kinds`, about the addresses from `from` to `to` after
+    /// its start. The file ends in the middle of the mapping.
+    fn told(kinds: &[AdviceKind], from: i64, to: i64) -> (FileId, Vec<Observation>) {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        file.as_file().set_len(BYTES as u64 / 2).expect("a sparse file");
+        // SAFETY: a new mapping at an address of the kernel's choice, of which nothing is read.
+        let base = unsafe {
+            let (read, shared) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::SHARED);
+            rustix::mm::mmap(std::ptr::null_mut(), BYTES, read, shared, &file, 0)
+        };
+        let base = base.expect("it is mapped");
+        let start = base.addr() as u64;
+        let addresses = start.saturating_add_signed(from)..start.saturating_add_signed(to);
+        let advice: Vec<_> =
+            kinds.iter().map(|&kind| MemoryAdvice { kind, addresses: addresses.clone() }).collect();
+        let (now, mut seen) = (Instant::now(), Vec::new());
+        let mut looker = Looker {
+            scanner: &mut Scanner::new(),
+            files: &ProcessFiles::open().expect("/proc is there"),
+            is_busy: true,
+            finds_orders: true,
+            now,
+            seen: &mut seen,
+        };
+        let mut watched = Watched::new(u64::from(std::process::id()), now, Duration::ZERO);
+        assert!(watched.take_advice(advice.iter(), &mut looker).is_some());
+        // SAFETY: nothing refers to it.
+        unsafe { rustix::mm::munmap(base, BYTES) }.expect("it was mapped");
+        let known = file.as_file().metadata().expect("it is open");
+        (file_id(known.dev(), known.ino()), seen)
+    }
+
+    #[test]
+    fn advice_about_memory_is_about_the_file_that_is_mapped_there() {
+        let half = BYTES as u64 / 2;
+        for (from, to, expected) in [
+            (0, BYTES as i64, Some(0..half)),
+            (8192, 12288, Some(8192..12288)),
+            (BYTES as i64 / 2, BYTES as i64, None),
+            (i64::MIN, -(1 << 40), None),
+        ] {
+            let (file, seen) = told(&[AdviceKind::Needed], from, to);
+            let ranges: Vec<_> = seen
+                .iter()
+                .filter_map(|seen| match seen {
+                    Observation::Needs { needed, .. } if needed.file == file => {
+                        Some(needed.ranges.clone())
+                    }
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(ranges, expected.map(|range| vec![range]).into_iter().collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn advice_begins_and_ends_an_order() {
+        let is_of = |file, seen: &[Observation]| {
+            let of_file = |seen: &&Observation| matches!(seen, Observation::Begins { file: of, .. } if *of == file);
+            let ends = |seen: &&Observation| matches!(seen, Observation::Ends { .. });
+            (seen.iter().filter(of_file).count(), seen.iter().filter(ends).count())
+        };
+        let (sequential, random) = (AdviceKind::Sequential, AdviceKind::Random);
+        for (kinds, expected) in [
+            (&[sequential, sequential][..], (1, 0)),
+            (&[random], (0, 0)),
+            (&[sequential, random], (1, 1)),
+            (&[random, sequential], (1, 0)),
+            (&[AdviceKind::Normal, AdviceKind::Once], (0, 0)),
+        ] {
+            let (file, seen) = told(kinds, 4096, BYTES as i64);
+            assert_eq!(is_of(file, &seen), expected, "{kinds:?}: {seen:?}");
         }
     }
 }

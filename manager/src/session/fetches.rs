@@ -140,9 +140,14 @@ impl Session {
             }
             End::Found(file) => {
                 let (id, size_bytes) = (file.id(), file.size_bytes());
-                if certainty == Certainty::MaybeUnread && self.policy.wants(id) {
+                let advised_by = expected.and_then(|expected| expected.advised_by);
+                if certainty == Certainty::MaybeUnread
+                    && self.policy.wants(id)
+                    && !self.is_advised_by(advised_by, id)
+                {
                     return (Outcome::Void, None);
                 }
+                self.note_advised(advised_by, id);
                 // A name that was looked up ahead says nothing of the data.
                 if file.opened_in() < IN_MEMORY && certainty != Certainty::MaybeUnread {
                     self.warmth.found(Instant::now());

@@ -77,6 +77,13 @@ impl Session {
                     self.begin_order((process, mapping), file, path, range);
                 }
                 Observation::Ends { process, mapping } => self.end_order((process, mapping)),
+                Observation::Needs { process, needed } => {
+                    // The advice of a process that has ended is of no use.
+                    let of = ReaderId(process);
+                    if self.programs.iter().any(|program| program.reader() == of) {
+                        self.take_needed(process, needed);
+                    }
+                }
             }
         }
     }
@@ -110,7 +117,7 @@ impl Session {
         let extent = Extent::Segments([rest].into());
         let (order, certainty) = (Order::Given, Certainty::MaybeFile);
         let disclosure = Disclosure { path, extent, repeats: 1, order, certainty };
-        self.disclose_file(stream, disclosure, Expected { file, size_bytes_min: 0 });
+        self.disclose_file(stream, disclosure, Expected::of(file, 0));
     }
 
     fn end_order(&mut self, of: (ProcessId, u64)) {

@@ -68,7 +68,7 @@ impl Session {
             let is_inside =
                 || self.programs.iter().any(|program| program.reader() == ReaderId(process));
             if is_new {
-                self.observed.observer.watch(process);
+                self.observed.observer.watch_soon(process);
             } else if has_ended && !is_inside() {
                 self.end_observed(ReaderId(process));
             }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use foretell_policy::{FileId, NameId, StreamId};
 
 use crate::driver::file::OpenFile;
+use crate::lineage::ProcessId;
 use crate::source::{Certainty, Visits};
 
 /// Bytes of a waiting path beside its text.
@@ -28,9 +29,15 @@ pub(super) struct Name {
 pub(super) struct Expected {
     pub(super) file: FileId,
     pub(super) size_bytes_min: u64,
+    /// The process whose advice the hint is.
+    pub(super) advised_by: Option<ProcessId>,
 }
 
 impl Expected {
+    pub(super) fn of(file: FileId, size_bytes_min: u64) -> Self {
+        Expected { file, size_bytes_min, advised_by: None }
+    }
+
     pub(super) fn is(&self, file: &OpenFile) -> bool {
         self.file == file.id() && self.size_bytes_min <= file.size_bytes()
     }

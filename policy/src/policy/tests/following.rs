@@ -51,3 +51,19 @@ fn a_stream_of_another_reader_and_a_free_order_expect_nothing() {
     assert_eq!(policy.expecting(ReaderId(99), FileId(1)), None);
     assert!(policy.expecting(READER, FileId(1)).is_some());
 }
+
+#[test]
+fn of_two_streams_that_expect_a_file_equally_soon_the_followed_one_is_told() {
+    let mut policy = Policy::new(config(100));
+    let target = Target::File { file: FileId(0), size_bytes: 45 };
+    for hinter in [1, 2] {
+        let stream = policy.open_stream(NOW, HinterId(hinter), None);
+        policy.hint(NOW, stream, Hint::whole_file(target, DISK));
+    }
+    fetch_all(&mut policy, 25);
+    for index in 0..4 {
+        policy.read(NOW, READER, block(0, index), false);
+        let followed = policy.followed(READER).expect("a hinted read");
+        assert_eq!(policy.expecting(READER, FileId(0)), Some((followed, 0, block(0, index + 1))));
+    }
+}
