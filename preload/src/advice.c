@@ -1,5 +1,6 @@
 /*
- * Hooks of a program's own advice about what it will read: forward, then record what the kernel has taken.
+ * Hooks of a program's own advice about what it will read: forward, then record what the kernel has taken. POPULATE_READ
+ * and MAP_POPULATE read everything before they return, so they are recorded first; the manager then reads ahead of them.
  *
  * Decides which advice says something about reads to come: WILLNEED and its kin (readahead, MADV_POPULATE_READ,
  * MAP_POPULATE), SEQUENTIAL, RANDOM, NORMAL, and for descriptors NOREUSE. All other advice is only forwarded. So is
@@ -127,8 +128,10 @@ HOOK(ssize_t, readahead, (int fd, off64_t offset, size_t bytes))
         uint32_t kind = of_memory(advice);                                                         \
         if (LIKELY(kind == 0))                                                                     \
             return REAL(name)(at, bytes, advice);                                                  \
+        if (advice == MADV_POPULATE_READ)                                                          \
+            advised_memory(kind, at, bytes);                                                       \
         int result = REAL(name)(at, bytes, advice);                                                \
-        if (result == 0)                                                                           \
+        if (result == 0 && advice != MADV_POPULATE_READ)                                           \
             advised_memory(kind, at, bytes);                                                       \
         return result;                                                                             \
     }
@@ -140,10 +143,8 @@ MADVISE(posix_madvise)
     {                                                                                              \
         if (LIKELY((flags & (MAP_POPULATE | MAP_ANONYMOUS)) != MAP_POPULATE))                      \
             return REAL(name)(at, bytes, protection, flags, fd, offset);                           \
-        void *memory = REAL(name)(at, bytes, protection, flags, fd, offset);                       \
-        if (memory != MAP_FAILED)                                                                  \
-            advised_file(FORETELL_ADVICE_NEEDED, fd, offset, bytes);                               \
-        return memory;                                                                             \
+        advised_file(FORETELL_ADVICE_NEEDED, fd, offset, bytes);                                   \
+        return REAL(name)(at, bytes, protection, flags, fd, offset);                               \
     }
 MMAP(mmap)
 MMAP(mmap64)

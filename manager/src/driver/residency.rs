@@ -139,11 +139,19 @@ impl Mapping {
         if end > (self.length_bytes as u64).div_ceil(page_bytes()) {
             return Ok(false);
         }
+        // Pages of one request arrive together. The last one tells of most fetches that are on their way, for a tenth of the cost.
+        if !self.are_resident(end.saturating_sub(1).max(first), end)? {
+            return Ok(false);
+        }
+        self.are_resident(first, end)
+    }
+
+    /// Whether the pages from `page` to before `end`, which lie within the mapping, are all resident.
+    fn are_resident(&self, mut page: u64, end: u64) -> io::Result<bool> {
         let mut pages = [0u8; 64];
-        let mut page = first;
         while page < end {
             let count = (end - page).min(pages.len() as u64);
-            // SAFETY: the address lies within the mapping (checked above) and is page aligned;
+            // SAFETY: the address lies within the mapping (the caller has checked it) and is page aligned;
             // `pages` has room for the `count` bytes that the kernel writes.
             let result = unsafe {
                 let address = self.base.as_ptr().byte_add((page * page_bytes()) as usize);

@@ -6,13 +6,13 @@
 //!
 //! | advice | about a file | about memory |
 //! |---|---|---|
-//! | *needed* | discloses the range | the same, of the files that are mapped there |
+//! | *needed* | discloses the range | the same, of the files that are mapped there, in no order |
 //! | *sequential* | discloses the range of a large file | the mapping counts as touched in order (`observer/order.rs`) |
 //! | *random* | nothing | no order is looked for there |
 //! | *normal* | nothing | takes back *random* |
 //! | *once* | nothing | the kernel has none |
 //!
-//! Ranges are disclosed in the order in which the program gave its advice.
+//! Ranges are disclosed in the order in which the program gave its advice. *Needed* memory of up to 128 KiB is left to the kernel.
 //!
 //! The record of advice about a file names the descriptor and the file's identity. The path comes from `/proc`, where a link names
 //! the file that is open, so it may be another file by now. The lookup compares the identity, and drops the hint if it differs.
@@ -26,7 +26,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use foretell_policy::{Extent, FileId, HinterId, Policy, ReaderId, Segment, StreamId};
+use foretell_policy::{Extent, FileId, HinterId, Order, Policy, ReaderId, Segment, StreamId};
 use foretell_protocol::{Advice, AdviceKind, Advised};
 
 use super::Session;
@@ -38,6 +38,10 @@ use crate::source::{Certainty, Disclosure};
 
 /// Sequential advice about a smaller file is left to the kernel, which reads ahead as far as the program reads such a file at once.
 const SEQUENTIAL_MIN_BYTES: u64 = 1 << 20;
+
+/// Advice that so little memory is needed is left to the kernel, which reads as much for one advice where the device's read-ahead
+/// has its default. A hint would cost processor time and fetch nothing.
+const NEEDED_MIN_BYTES: u64 = 128 << 10;
 
 /// Files of a process that are remembered as disclosed by its advice. Beyond that, those that no hint names are forgotten.
 const FILES_MAX: usize = 256;
@@ -73,6 +77,9 @@ impl Session {
         let is_followed = self.observes && process != 0;
         let Some(files) = self.files.as_ref().filter(|_| is_followed) else { return };
         if advice.of == Advised::Memory {
+            if advice.kind == AdviceKind::Needed && advice.length_bytes <= NEEDED_MIN_BYTES {
+                return;
+            }
             let end = advice.offset_bytes.saturating_add(advice.length_bytes);
             let (kind, addresses) = (advice.kind, advice.offset_bytes..end);
             return self.observed.observer.advise(process, MemoryAdvice { kind, addresses });
@@ -87,10 +94,11 @@ impl Session {
             AdviceKind::Sequential => SEQUENTIAL_MIN_BYTES,
             _ => 0,
         };
-        self.disclose_advised(process, (path, extent), Expected::of(file, size_bytes_min));
+        let order = Order::Given;
+        self.disclose_advised(process, (path, extent, order), Expected::of(file, size_bytes_min));
     }
 
-    /// Takes in what a process needs of a file that it has mapped.
+    /// Takes in what a process needs of a file that it has mapped. Within the parts it may go in any order.
     pub(super) fn take_needed(
         &mut self,
         process: ProcessId,
@@ -101,13 +109,13 @@ impl Session {
             length_bytes: range.end - range.start,
         };
         let extent = Extent::Segments(ranges.into_iter().map(segment).collect());
-        self.disclose_advised(process, (path, extent), Expected::of(file, 0));
+        self.disclose_advised(process, (path, extent, Order::Any), Expected::of(file, 0));
     }
 
     fn disclose_advised(
         &mut self,
         process: ProcessId,
-        (path, extent): (PathBuf, Extent),
+        (path, extent, order): (PathBuf, Extent, Order),
         expected: Expected,
     ) {
         if !self.hears(HinterId(process)) {
@@ -127,7 +135,7 @@ impl Session {
         of_process.last = said;
         let whole = Disclosure::whole_file(path, Certainty::MaybeUnread);
         let expected = Expected { advised_by: Some(process), ..expected };
-        self.disclose_file(stream, Disclosure { extent, ..whole }, expected);
+        self.disclose_file(stream, Disclosure { extent, order, ..whole }, expected);
     }
 
     /// Whether the hints that name `file` may have a further one beside them: they are advice of the same process.
