@@ -28,7 +28,7 @@ use super::pages::Scanner;
 use super::presence::Presence;
 use super::told::{MemoryAdvice, Parts};
 use super::waits::{Scheduled, Since, Stat, Waits};
-use super::{Observation, processor_time};
+use super::{HELD_MAX, Observation, processor_time};
 use crate::driver::file::file_id;
 use crate::driver::residency::page_bytes;
 use crate::lineage::ProcessId;
@@ -265,6 +265,9 @@ impl Watched {
         for MemoryAdvice { kind, addresses } in advice {
             // In the order of their addresses, and without overlap.
             let first = mappings.partition_point(|known| known.mapping.end <= addresses.start);
+            if looker.seen.len() >= HELD_MAX {
+                break;
+            }
             for known in &mut mappings[first..] {
                 let Some(part) = known.mapping.part_at(addresses) else { break };
                 let part = part.start..part.end.min(known.order.end());
