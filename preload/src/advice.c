@@ -138,12 +138,16 @@ HOOK(ssize_t, readahead, (int fd, off64_t offset, size_t bytes))
 MADVISE(madvise)
 MADVISE(posix_madvise)
 
+/* libc refuses other offsets of a mapping without a system call; then the hook makes none either. */
+#define LEAST_PAGE_BYTES 4096u
+
 #define MMAP(name)                                                                                 \
     HOOK(void *, name, MMAP_ARGS)                                                                  \
     {                                                                                              \
         if (LIKELY((flags & (MAP_POPULATE | MAP_ANONYMOUS)) != MAP_POPULATE))                      \
             return REAL(name)(at, bytes, protection, flags, fd, offset);                           \
-        advised_file(FORETELL_ADVICE_NEEDED, fd, offset, bytes);                                   \
+        if (bytes > 0 && (uint64_t)offset % LEAST_PAGE_BYTES == 0)                                 \
+            advised_file(FORETELL_ADVICE_NEEDED, fd, offset, bytes);                               \
         return REAL(name)(at, bytes, protection, flags, fd, offset);                               \
     }
 MMAP(mmap)
