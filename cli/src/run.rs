@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use foretell_manager::opens::Opens;
 use foretell_manager::{Fault, ManagerState, Options, Report};
-use foretell_protocol::layout::{INTEREST_NAMES, INTEREST_READS, INTEREST_SLOW_NAMES};
+use foretell_protocol::layout::{INTEREST_NAMES, INTEREST_READS};
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, waitid};
 
 use self::hints::HintArgs;
@@ -129,8 +129,8 @@ pub(crate) fn run(
     let mut options = manager_options(args)?;
     // With hints from the start, the program's first reads matter.
     let interest = |wanted, bit| if wanted { bit } else { 0 };
-    let interest = interest(args.hints.is_any(), INTEREST_READS)
-        | interest(options.observes, INTEREST_NAMES | INTEREST_SLOW_NAMES);
+    let interest =
+        interest(args.hints.is_any(), INTEREST_READS) | interest(options.observes, INTEREST_NAMES);
     let channel = channel(args, options.observes);
     let (reader, writer) = channel.map(|channel| (channel.reader, channel.writer)).unzip();
     options.opens = reader.map(Opens::new);

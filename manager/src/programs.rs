@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
 use foretell_policy::ReaderId;
-use foretell_protocol::layout::{INTEREST_NAMES, INTEREST_READS, INTEREST_SLOW_NAMES};
+use foretell_protocol::layout::{INTEREST_NAMES, INTEREST_READS};
 use foretell_protocol::{Connection, Counters, Event, Hello, RingReader};
 
 use crate::descriptors::is_readable;
@@ -117,11 +117,6 @@ impl Program {
     /// Tells the process whether the names that it touches are of interest.
     pub(crate) fn want_names(&mut self, wanted: bool) {
         self.want(INTEREST_NAMES, wanted);
-    }
-
-    /// Tells the process whether names are of interest that are in memory, however many they are.
-    pub(crate) fn want_quick_names(&mut self, wanted: bool) {
-        self.want(INTEREST_SLOW_NAMES, !wanted);
     }
 
     /// Whether the names that it touches are of interest.

@@ -190,8 +190,6 @@ uint32_t foretell_folder_number(int fd);
 /* Records a path, if this is the process's own memory and not a vfork child's, which the caller has found out. The
  * call's duration counts elsewhere. touch: what is known of the call, to be completed here. */
 void foretell_touch(struct foretell_touch *touch, int folder, const char *path, int result);
-/* The same for an open, which was counted as one and not as a name; it may be left out. */
-void foretell_touch_by_open(struct foretell_touch *touch, int folder, const char *path, int fd);
 /* fd has been duplicated as copy: which then stands for the same numbered folder. */
 void foretell_copied_folder(const struct descriptor *from, int copy);
 /* In a forked child: the manager knows none of its parent's numbers from its own ring. */
@@ -255,8 +253,7 @@ static inline bool wants_names(const struct foretell_ring_header *header)
 
 static inline bool wants_any(const struct foretell_ring_header *header)
 {
-    uint32_t any = FORETELL_INTEREST_READS | FORETELL_INTEREST_NAMES;
-    return (__atomic_load_n(&header->interest, __ATOMIC_RELAXED) & any) != 0;
+    return __atomic_load_n(&header->interest, __ATOMIC_RELAXED) != 0;
 }
 
 static inline uint64_t current_tag(enum descriptor_state state)

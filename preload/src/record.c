@@ -148,7 +148,7 @@ static __attribute__((noinline)) void touched_by_open(const struct opening *open
     struct foretell_touch touch = {
         .flags = what, .end_ns = open->end_ns, .duration_ns = open->duration_ns};
     if (what != 0)
-        foretell_touch_by_open(&touch, open->folder, open->path, open->fd);
+        foretell_touch(&touch, open->folder, open->path, open->fd);
 }
 
 /* Takes in an open while records of any kind are wanted, or by a child that has to announce itself. */

@@ -14,10 +14,6 @@
  * has the record, so a vfork child stores none: every caller of foretell_touch asks first. Numbers below
  * `first_number` are a parent's.
  *
- * A program whose names are in memory touches them faster than they can be taken in, for nothing. So while only slow names are of
- * interest, names that do not wait are left out after some in a row (FORETELL_QUICK_NAMES_MAX). The next record says that others are
- * missing.
- *
  * Cost, while there is interest in names: two readings of the clock, one system call (getpid), one slot of the
  * ring and one more per 48 bytes of path beyond the first 20. Without interest none of this runs.
  */
@@ -30,34 +26,9 @@
 static uint64_t next_number = 1;
 static uint64_t first_number = 1;
 
-/* Names in a row that did not wait. Several threads may miscount, which costs a record more or less. */
-static uint32_t quick_in_row;
-/* Whether records are missing before the next one. */
-static bool has_gap;
-
-/* Counts a name. Says whether its record is left out. */
-static bool is_left_out(const struct foretell_ring_header *header, bool stalled)
-{
-    if (stalled) {
-        __atomic_store_n(&quick_in_row, 0, __ATOMIC_RELAXED);
-        return false;
-    }
-    uint32_t quick = __atomic_load_n(&quick_in_row, __ATOMIC_RELAXED);
-    if (quick < FORETELL_QUICK_NAMES_MAX) {
-        __atomic_store_n(&quick_in_row, quick + 1, __ATOMIC_RELAXED);
-        return false;
-    }
-    if ((__atomic_load_n(&header->interest, __ATOMIC_RELAXED) & FORETELL_INTEREST_SLOW_NAMES) == 0)
-        return false;
-    if (!__atomic_load_n(&has_gap, __ATOMIC_RELAXED))
-        __atomic_store_n(&has_gap, true, __ATOMIC_RELAXED);
-    return true;
-}
-
 void foretell_folders_forked(void)
 {
     first_number = next_number;
-    has_gap = false;
 }
 
 /* The number of the folder that a descriptor stands for; 0 if there is none. */
@@ -111,13 +82,8 @@ static bool write_touch(struct foretell_touch *touch, const char *path, size_t b
     size_t rest = bytes - first;
     uint32_t parts = (uint32_t)((rest + FORETELL_PART_PATH_BYTES - 1) / FORETELL_PART_PATH_BYTES);
     uint64_t ticket = foretell_reserve(header, 1 + parts);
-    if (ticket == NO_TICKET) {
-        __atomic_store_n(&has_gap, true, __ATOMIC_RELAXED);
+    if (ticket == NO_TICKET)
         return false;
-    }
-    if (__atomic_load_n(&has_gap, __ATOMIC_RELAXED) &&
-        __atomic_exchange_n(&has_gap, false, __ATOMIC_RELAXED))
-        touch->flags |= FORETELL_TOUCH_BEHIND_GAP;
     touch->kind = FORETELL_RECORD_TOUCH;
     touch->path_bytes = (uint32_t)bytes;
     memcpy(touch->path, path, first);
@@ -145,12 +111,6 @@ static void set_base(struct foretell_touch *touch, int folder, const char *path)
         return;
     touch->base = (uint32_t)folder;
     touch->flags |= FORETELL_TOUCH_DESCRIPTOR;
-}
-
-void foretell_touch_by_open(struct foretell_touch *touch, int folder, const char *path, int fd)
-{
-    if (!is_left_out(ring(), has_stalled(touch->duration_ns, 0)))
-        foretell_touch(touch, folder, path, fd);
 }
 
 void foretell_touch(struct foretell_touch *touch, int folder, const char *path, int result)
@@ -186,14 +146,12 @@ void foretell_named(uint64_t start_ns, uint32_t what, int folder, const char *pa
 {
     uint64_t end_ns = now_ns();
     struct foretell_ring_header *header = ring();
-    bool stalled = has_stalled(end_ns - start_ns, 0);
     count(&header->name_calls, 1);
-    if (stalled) {
+    if (has_stalled(end_ns - start_ns, 0)) {
         count(&header->name_stall_ns, end_ns - start_ns);
         count(&header->name_stalls, 1);
     }
-    if (path == NULL || is_left_out(header, stalled) || !looked_up(result) ||
-        !foretell_is_own_process())
+    if (path == NULL || !looked_up(result) || !foretell_is_own_process())
         return;
     struct foretell_touch touch = {.flags = what, .end_ns = end_ns, .duration_ns = end_ns - start_ns};
     foretell_touch(&touch, folder, path, result);

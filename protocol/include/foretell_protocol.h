@@ -61,11 +61,6 @@
 /* What the manager wants to know, besides counters and advice: bits. */
 #define FORETELL_INTEREST_READS 1u /* READ and OPEN records */
 #define FORETELL_INTEREST_NAMES 2u /* TOUCH records */
-/* TOUCH records are left out after FORETELL_QUICK_NAMES_MAX in a row that did not wait, until one waits. */
-#define FORETELL_INTEREST_SLOW_NAMES 4u
-
-/* So many names in a row that did not wait show that they are in memory. */
-#define FORETELL_QUICK_NAMES_MAX 256u
 
 /* Kinds of records. */
 #define FORETELL_RECORD_READ 1u
@@ -107,8 +102,6 @@ struct foretell_record {
 #define FORETELL_TOUCH_FAILED 32u /* the call failed */
 /* The base is a descriptor of a folder whose opening is not known. */
 #define FORETELL_TOUCH_DESCRIPTOR 64u
-/* Records before it are missing. */
-#define FORETELL_TOUCH_BEHIND_GAP 128u
 
 /* The base of a relative path: the working folder, if there is no other. */
 #define FORETELL_BASE_WORKING_FOLDER 0u

@@ -44,10 +44,6 @@ pub const RECORD_ADVICE: u32 = 5;
 pub const INTEREST_READS: u32 = 1;
 /// Interest in calls that name a path.
 pub const INTEREST_NAMES: u32 = 2;
-/// Records of names are left out after [`QUICK_NAMES_MAX`] in a row that did not wait, until one waits.
-pub const INTEREST_SLOW_NAMES: u32 = 4;
-/// So many names in a row that did not wait show that they are in memory.
-pub const QUICK_NAMES_MAX: u32 = 256;
 /// Touch flag: attributes were asked for.
 pub const TOUCH_STAT: u32 = 1;
 /// Touch flag: a symbolic link was read.
@@ -62,8 +58,6 @@ pub const TOUCH_MOVED: u32 = 16;
 pub const TOUCH_FAILED: u32 = 32;
 /// Touch flag: the base is a descriptor of a folder whose opening is not known.
 pub const TOUCH_DESCRIPTOR: u32 = 64;
-/// Touch flag: records before it are missing.
-pub const TOUCH_BEHIND_GAP: u32 = 128;
 /// The base of a relative path, if there is no other.
 pub const BASE_WORKING_FOLDER: u32 = 0;
 /// Bytes of a path in its first slot.

@@ -159,11 +159,6 @@ impl TouchFlags {
     pub fn is_failed(self) -> bool {
         self.has(layout::TOUCH_FAILED)
     }
-
-    /// Touches before it are missing: there was no room for them, or the program left them out.
-    pub fn is_behind_gap(self) -> bool {
-        self.has(layout::TOUCH_BEHIND_GAP)
-    }
 }
 
 /// What a relative path of a [`Touch`] begins at.

@@ -12,8 +12,7 @@
 //! another source has disclosed is left out: one below a folder that a command line names, and one of which hints exist when it
 //! is looked up ([`Session::outcome_of_lookup`]).
 //!
-//! Cost: a program that never waits is watched for [`FIRST_WATCH`], or for [`QUICK_NAMES_MAX`] touches: while nothing is looked up or
-//! read ahead of it, the library leaves out further ones.
+//! Cost: a program that never waits is watched for [`FIRST_WATCH`], or for [`QUICK_MAX`] touches.
 
 use std::collections::HashMap;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -21,7 +20,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use foretell_policy::{HinterId, Nanos, ReaderId, StreamId};
-use foretell_protocol::layout::QUICK_NAMES_MAX;
 use foretell_protocol::{STALL_THRESHOLD_NS, Touch};
 
 use super::Session;
@@ -45,6 +43,9 @@ const FILES_WAITING_MAX: usize = 256;
 
 /// A program whose calls have not waited for so long is not watched any more.
 const QUIET: Nanos = Nanos(50_000_000);
+
+/// A program that has touched more names in a row without waiting, and ahead of which nothing is under way, has its names in memory.
+const QUICK_MAX: u32 = 256;
 
 /// So long it is watched from its start: most programs begin their work by then.
 const FIRST_WATCH: Nanos = Nanos(100_000_000);
@@ -146,7 +147,6 @@ impl Walking {
     pub(super) fn begin(&mut self, program: &mut Program, now: Nanos) {
         program.walker = self.walker(now);
         program.walker.stalls = program.counters().stalls();
-        program.want_quick_names(false);
         if self.can_watch(program) {
             program.want_names(true);
             self.interval = LOOK_MIN;
@@ -189,18 +189,12 @@ impl Walking {
         let Some(files) = files.filter(|_| self.is_on && !touches.is_empty()) else { return };
         let mut quick_touches = walker.quick_touches;
         let (names, walk) = walker.path_made();
-        let gap = touches.iter().rposition(|touch| touch.flags.is_behind_gap());
-        if gap.is_some() {
-            names.forget();
-            walk.lose_sight();
-        }
-        let touches = &touches[gap.unwrap_or(0)..];
         names.begin_turn(touches);
         for touch in touches {
-            let waited = touch.duration_ns >= STALL_THRESHOLD_NS;
-            quick_touches = if waited { 0 } else { quick_touches + 1 };
             let place = names.place(process, files, touch);
             let (Some((folder, name)), Some(action)) = (place, action_of(touch)) else { continue };
+            let waited = touch.duration_ns >= STALL_THRESHOLD_NS;
+            quick_touches = if waited { 0 } else { quick_touches + 1 };
             walk.touch(walks::Touch { folder, name, action, waited });
         }
         walker.quick_touches = quick_touches;
@@ -279,7 +273,7 @@ impl Walker {
     /// Whether it need not be watched. `is_read`: files are read ahead of it.
     fn is_quiet(&mut self, now: Nanos, is_read: bool) -> bool {
         let since = |at| now.saturating_sub(at);
-        if self.quick_touches >= QUICK_NAMES_MAX && !is_read && self.under_way == 0 {
+        if self.quick_touches > QUICK_MAX && !is_read && self.under_way == 0 {
             return true;
         }
         if since(self.begun_at) < FIRST_WATCH {
@@ -373,7 +367,6 @@ impl Session {
             let program = &mut self.programs[at];
             has_changed |= note_waits(program, now, &mut glimpses);
             is_young |= now.saturating_sub(program.walker.begun_at) < YOUNG;
-            program.want_quick_names(is_read || program.walker.under_way > 0);
             let is_quiet = program.walker.is_quiet(now, is_read);
             if !is_quiet && !program.wants_names() && self.walking.can_watch(program) {
                 if let Some(path) = &mut program.walker.path {
@@ -454,11 +447,6 @@ impl Session {
         let walk = self.walker(number).and_then(|(_, walker)| walker.walk());
         for request in walk.map(|walk| walk.requests(Room { names, files })).unwrap_or_default() {
             self.request(number, request);
-        }
-        if let Some(at) = self.program_of(number)
-            && (self.programs[at].walker.under_way > 0 || self.reads_ahead(at))
-        {
-            self.programs[at].want_quick_names(true);
         }
     }
 
