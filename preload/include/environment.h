@@ -27,9 +27,6 @@ const struct introduction *foretell_environment_take(char **initial, const char 
 void foretell_environment_hand_on(void);
 /* From here on the library does not go along. gone: the manager's address is not handed on either. */
 void foretell_environment_stop(bool gone);
-/* Takes the manager's address out of the environment, since no manager listens there. Called in the
- * constructor only. */
-void foretell_environment_forget_address(void);
 /* From here on the library does not go along, and makes no system call to decide it: the program forbids
  * itself system calls. */
 void foretell_environment_lock_up(void);

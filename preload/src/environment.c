@@ -159,18 +159,6 @@ const struct introduction *foretell_environment_take(char **initial, const char 
     return &introduction;
 }
 
-void foretell_environment_forget_address(void)
-{
-    for (char **entry = environ; *entry != NULL; entry++) {
-        if (!begins(*entry, ADDRESS) || strcmp(*entry + strlen(ADDRESS), address) != 0)
-            continue;
-        /* Towards the end, so that the auxiliary vector stays behind the array. */
-        memmove(environ + 1, environ, (size_t)(entry - environ) * sizeof *entry);
-        environ++;
-        return;
-    }
-}
-
 void foretell_environment_hand_on(void)
 {
     __atomic_store_n(&handing, ALONG, __ATOMIC_RELEASE);
