@@ -17,7 +17,7 @@ use crate::{Quick, library, signals};
 const TOOLS: &str = "foretell-tools";
 
 #[derive(Parser)]
-#[command(name = "foretell")]
+#[command(name = "foretell", bin_name = "foretell")]
 struct Arguments {
     #[command(subcommand)]
     command: Quick,

@@ -45,7 +45,8 @@ static HEAP: FiniteHeap = FiniteHeap;
 
 /// Informed prefetching for Linux: fetches what programs will read before they ask for it
 #[derive(Parser)]
-#[command(name = "foretell", version, arg_required_else_help = true, after_help = EXIT_CODES)]
+#[command(name = "foretell", bin_name = "foretell", version, arg_required_else_help = true)]
+#[command(after_help = EXIT_CODES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -148,6 +148,21 @@ impl Lineage {
         self.first.line.is(line)
     }
 
+    /// Whether this path is a word of the process or of an ancestor.
+    pub(crate) fn has_named(&mut self, process: ProcessId, path: &Path) -> bool {
+        let [file, _] = keys_of(path);
+        let is_in = |keys: &[u64]| keys.binary_search(&file).is_ok();
+        if is_in(self.first.keys()) {
+            return true;
+        }
+        let Some(known) = self.processes.get(&process) else { return false };
+        let of_ancestor = |&(ancestor, stream): &(ProcessId, StreamId)| {
+            let found = self.processes.get(&ancestor);
+            found.is_some_and(|found| found.stream == stream && is_in(&found.keys))
+        };
+        is_in(&known.keys) || known.ancestors.iter().any(of_ancestor)
+    }
+
     /// Notes a process that has begun a program, before its command line is taken over.
     pub(crate) fn note_process(&mut self, process: ProcessId) {
         self.first_process.get_or_insert(process);
@@ -422,6 +437,18 @@ mod tests {
         assert_eq!(asked.get(), 3);
         run.lineage.begin(1000, (line("cat a"), Some("/w".into())), parent_of, open);
         assert_eq!(asked.get(), 3 + DEPTH_MAX);
+    }
+
+    #[test]
+    fn words_of_the_run_of_a_process_and_of_its_ancestors_are_named() {
+        let mut run = run("sh first");
+        run.parents.extend([(2, 1), (3, 1)]);
+        run.begins(1, "sh of-shell");
+        run.begins(2, "cat of-child");
+        let mut has =
+            |process, name: &str| run.lineage.has_named(process, &Path::new("/w").join(name));
+        assert!(has(2, "of-child") && has(2, "of-shell") && has(1, "of-shell") && has(9, "first"));
+        assert!(!has(1, "of-child") && !has(3, "of-child") && !has(2, "of-none"));
     }
 
     #[test]

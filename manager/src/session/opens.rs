@@ -26,7 +26,7 @@ use foretell_protocol::{Base, STALL_THRESHOLD_NS, Touch, TouchFlags};
 use rustix::process::{Pid, test_kill_process};
 
 use super::Session;
-use super::walking::Walker;
+use super::walking::{Known, Walker};
 use crate::opens::{Opened, Opens};
 use crate::process_files::ProcessFiles;
 
@@ -142,7 +142,8 @@ impl Session {
         }
         self.openers.opens = Some(opens);
         self.openers.is_behind = has_more;
-        let (walking, files) = (&self.walking, self.files.as_ref());
+        let (walking, arguments) = (&self.walking, self.arguments.as_mut());
+        let mut known = Known { files: self.files.as_ref(), arguments };
         for opener in &mut self.openers.openers {
             if opener.touches.is_empty() {
                 continue;
@@ -152,7 +153,7 @@ impl Session {
             }
             // It may have another root by now.
             opener.walker.forget_places();
-            walking.take((opener.process, &mut opener.walker), files, &opener.touches, now);
+            walking.take((opener.process, &mut opener.walker), &mut known, &opener.touches, now);
             opener.touches.clear();
         }
         if now.saturating_sub(self.openers.checked_at) >= CHECK {

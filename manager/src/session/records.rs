@@ -7,6 +7,7 @@ use foretell_policy::ReaderId;
 use foretell_protocol::Event;
 
 use super::Session;
+use super::walking::Known;
 use crate::reads::Reads;
 
 /// When a turn has taken in this many blocks that one program has read, it goes on to the next program, since other programs
@@ -21,7 +22,8 @@ impl Session {
             return;
         }
         let (policy, ended_programs) = (&mut self.policy, &mut self.ended_programs);
-        let (walking, streams, files) = (&mut self.walking, &mut self.streams, self.files.as_ref());
+        let (walking, streams) = (&mut self.walking, &mut self.streams);
+        let mut known = Known { files: self.files.as_ref(), arguments: self.arguments.as_mut() };
         let mut touches = Vec::new();
         let (mut behind, mut ended_processes, mut advices) = (false, Vec::new(), Vec::new());
         self.programs.retain_mut(|program| {
@@ -38,7 +40,7 @@ impl Session {
             });
             reads.tell();
             let told_blocks = reads.told_blocks();
-            walking.take((of, &mut program.walker), files, &touches, now);
+            walking.take((of, &mut program.walker), &mut known, &touches, now);
             touches.clear();
             let is_behind = told_blocks >= TURN_BLOCKS_MAX;
             behind |= is_behind;

@@ -1,6 +1,6 @@
 //! Walks of folders: takes in the names that programs touch, and looks ahead of programs that wait for names.
 //!
-//! [`walks`](crate::walks) decides what to look up. Here is what surrounds it: which programs are watched, whose lookups are
+//! [`walks`] decides what to look up. Here is what surrounds it: which programs are watched, whose lookups are
 //! under way, and where the files go that are to be read.
 //!
 //! *Interest.* A program writes a record for each name only while its names are of interest: from its start, and then for as
@@ -23,8 +23,10 @@ use foretell_policy::{HinterId, Nanos, ReaderId, StreamId};
 use foretell_protocol::{STALL_THRESHOLD_NS, Touch};
 
 use super::Session;
+use super::arguments::Arguments;
 use super::names::Names;
 use crate::driver::done::Ahead;
+use crate::lineage::ProcessId;
 use crate::process_files::ProcessFiles;
 use crate::programs::Program;
 use crate::report::NameReport;
@@ -107,6 +109,21 @@ pub(crate) struct Walker {
     stream: Option<StreamId>,
 }
 
+/// What is known of processes from elsewhere.
+pub(super) struct Known<'a> {
+    pub(super) files: Option<&'a ProcessFiles>,
+    pub(super) arguments: Option<&'a mut Arguments>,
+}
+
+impl Known<'_> {
+    /// Whether the process's command line, or an ancestor's, names this file.
+    fn has_named(&mut self, process: ProcessId, folder: &[u8], name: &[u8]) -> bool {
+        let Some(arguments) = &mut self.arguments else { return false };
+        let path = Path::new(std::ffi::OsStr::from_bytes(folder));
+        arguments.lineage.has_named(process, &path.join(std::ffi::OsStr::from_bytes(name)))
+    }
+}
+
 /// What belongs to no single program.
 pub(crate) struct Walking {
     is_on: bool,
@@ -178,15 +195,17 @@ impl Walking {
         }
     }
 
-    /// Takes in what a process has touched in this turn.
+    /// Takes in what a process has touched in this turn. Paths that its command line names tell nothing of a walk: the program goes
+    /// from word to word, and ends with the last one.
     pub(super) fn take(
         &self,
         (ReaderId(process), walker): (ReaderId, &mut Walker),
-        files: Option<&ProcessFiles>,
+        known: &mut Known<'_>,
         touches: &[Touch],
         now: Nanos,
     ) {
-        let Some(files) = files.filter(|_| self.is_on && !touches.is_empty()) else { return };
+        let files = known.files.filter(|_| self.is_on && !touches.is_empty());
+        let Some(files) = files else { return };
         let mut quick_touches = walker.quick_touches;
         let (names, walk) = walker.path_made();
         names.begin_turn(touches);
@@ -195,6 +214,9 @@ impl Walking {
             let (Some((folder, name)), Some(action)) = (place, action_of(touch)) else { continue };
             let waited = touch.duration_ns >= STALL_THRESHOLD_NS;
             quick_touches = if waited { 0 } else { quick_touches + 1 };
+            if action != Action::List && known.has_named(process, folder, name) {
+                continue;
+            }
             walk.touch(walks::Touch { folder, name, action, waited });
         }
         walker.quick_touches = quick_touches;
