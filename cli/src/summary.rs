@@ -129,9 +129,8 @@ impl<'a> Summary<'a> {
             None => String::new(),
             Some(first) => format!(" ({} refused: {first})", hints.refused.max(1)),
         };
-        // Reads of a program without the library are not seen, so its blocks may not be wasted.
-        let programs = &self.report.programs;
-        let unread = match programs.left_alone.saturating_sub(programs.outside) {
+        // Reads of a program without the library are not seen, or not to the last one, so its blocks may not be wasted.
+        let unread = match self.report.programs.left_alone {
             0 => "wasted",
             _ => "not seen to be read",
         };

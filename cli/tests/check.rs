@@ -127,7 +127,7 @@ fn each_reason_is_a_line() {
     let Some(program) = build(folder.path(), "static", "cc", &["-static"], PROGRAM) else { return };
     let output = checked(&program);
     let expected = format!(
-        "{}: foretell run leaves it alone, and sees its reads from outside only\n  static: it loads no libraries\n  foretell run --observe opens (as root) also sees what it opens\n",
+        "{}: foretell run leaves it alone, and sees its reads from outside only\n  static: it loads no libraries\n  foretell run --observe opens (as root, or with no new privileges) also sees what it opens\n",
         program.display()
     );
     assert_eq!((text(&output.stdout), text(&output.stderr)), (expected, String::new()));

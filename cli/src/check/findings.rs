@@ -237,7 +237,9 @@ impl Findings {
         self.notes.iter().for_each(|note| add(&format!("note: {note}")));
         let is_of_here = self.reasons.iter().all(|told| told.reason != Reason::Machine);
         if self.seen == Seen::Outside && is_of_here {
-            add("foretell run --observe opens (as root) also sees what it opens");
+            add(
+                "foretell run --observe opens (as root, or with no new privileges) also sees what it opens",
+            );
         }
         if self.reasons.is_empty()
             && let Some(loader) = &self.loader
