@@ -1,6 +1,6 @@
 //! Programs that cannot be interposed, seen from outside.
 //!
-//! Static programs, Go programs and others make no records ([`preload/src/executable.c`] says which). What they read shows in
+//! Static programs, Go programs and others make no records (`preload/src/executable.c` says which). What they read shows in
 //! `/proc`, so a thread of its own looks there, and the session never waits for it:
 //!
 //! * `tree.rs` finds the processes of the run, and which of them are *outside*: the library does not work in them.
