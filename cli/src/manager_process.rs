@@ -189,7 +189,7 @@ impl ManagerProcess {
 /// only if [`can_be_behind`], while this process has a single thread, with all signals blocked.
 ///
 /// # Errors
-/// In words, if the system is out of processes or descriptors, or the manager cannot start.
+/// In words, if the system is out of processes or descriptors. A manager that cannot start closes its socket.
 pub(crate) fn start_behind(
     mut options: Options,
     inherited: InheritedDescriptors,

@@ -29,7 +29,7 @@ pub(crate) struct Program {
 /// Calls that took long, as far as the process gave up the processor meanwhile. One that did not has lost it, or has copied much.
 #[derive(Debug, Default)]
 struct Waits {
-    /// Stalls and voluntary switches, as of the last look.
+    /// Stalls as of the last look, and voluntary switches as of the last look that found more stalls.
     stalls: u64,
     switches: Option<u64>,
     /// Stalls that were waits.
@@ -149,8 +149,9 @@ impl Program {
         self.ring.counters()
     }
 
-    /// Its calls that have waited so far. Costs some 20 µs if calls have taken long since the last time.
-    pub(crate) fn waits(&mut self) -> u64 {
+    /// Looks which of its calls have waited, and counts them. Costs some 20 µs a thread if calls have taken long since the last
+    /// time.
+    pub(crate) fn count_waits(&mut self) -> u64 {
         let (stalls, ReaderId(process)) = (self.counters().stalls(), self.reader);
         let waits = &mut self.waits;
         let more = stalls.wrapping_sub(std::mem::replace(&mut waits.stalls, stalls));

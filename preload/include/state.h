@@ -65,8 +65,7 @@ struct descriptor {
 #define TABLE_PAGE_ENTRIES 256u
 #define TABLE_PAGES 4096u
 
-/* The process's ring. While there is none, a private header that is never read, so hooks need no test for
- * NULL. */
+/* The process's ring. While there is none, a private header, so hooks need no test for NULL. */
 extern struct foretell_ring_header *foretell_ring;
 /* Raised whenever another process comes to share our descriptors' positions. */
 extern uint32_t foretell_epoch;

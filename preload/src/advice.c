@@ -23,7 +23,8 @@
 #define MADV_POPULATE_READ 22
 #endif
 
-/* Whether advice is to be recorded, always or with interest only. A forked child announces itself. */
+/* Whether advice is to be recorded, always or with interest only. A process that is not announced announces
+ * itself. */
 static bool listens(bool always)
 {
     if (activity() == OFF || (!always && !wants_any(ring())) || !foretell_is_own_process())

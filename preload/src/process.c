@@ -203,7 +203,8 @@ HOOK(int, posix_spawnp, SPAWN_ARGS) SPAWN_BODY(posix_spawnp, true, false)
 #endif
 
 /* All state lies in shared memory, and the manager notices the end by itself. Only the stalls of descriptors
- * whose kind was not looked up have to be counted. */
+ * whose kind was not looked up have to be counted, and a program that is not announced and has counted something announces
+ * itself. */
 #define EXIT_BODY(name)                                                                            \
     {                                                                                              \
         foretell_at_end();                                                                         \

@@ -13,8 +13,10 @@
 
 uint64_t foretell_reserve(struct foretell_ring_header *header, uint64_t slots)
 {
-    if (activity() != ANNOUNCED)
+    if (activity() != ANNOUNCED) { /* another thread is announcing the process */
+        count(&header->dropped_records, 1);
         return NO_TICKET;
+    }
     uint64_t head = __atomic_load_n(&header->head, __ATOMIC_RELAXED);
     do {
         /* Acquire: the consumer has finished with the slots that it released by this tail. */
@@ -53,7 +55,7 @@ void foretell_emit_own(struct foretell_ring_header *header, const void *record)
 void foretell_emit(struct foretell_ring_header *header, const void *record)
 {
     /* A vfork child runs in its parent's memory, but the ring belongs to the parent. */
-    if (activity() == ANNOUNCED && foretell_is_own_process())
+    if (activity() != OFF && foretell_is_own_process())
         foretell_emit_own(header, record);
 }
 

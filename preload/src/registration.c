@@ -12,7 +12,8 @@
  * environment, and looks for a filter. B. a process announces itself at its first open, recorded read or recorded
  * name, or at the start if its standard input is a file: many programs of scripts end before that, and most children of a
  * fork exec. Until then a program counts in a private header, a fork's child in its parent's ring, and neither writes
- * records. A program that ends unannounced, and has counted something, announces itself then. C. announcing makes the
+ * records. A program that ends unannounced, and has counted something, announces itself then; what it has counted before it
+ * executes another one is lost. C. announcing makes the
  * ring, seals it, sends it, and closes both descriptors. connect and send do not wait: the kernel queues both for a
  * listening socket.
  *
@@ -32,6 +33,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/single_threaded.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -46,6 +48,8 @@ static socklen_t manager_bytes;
 static char argv0[256];
 static uint32_t first_interest;
 static pid_t own_pid;
+/* At the start: by the time of the announcement the parent may have ended. */
+static pid_t parent_pid;
 static uint32_t pending;
 /* Whether the announcement will be the first of a program. */
 static bool begins_program;
@@ -67,13 +71,20 @@ static void raw_close(int fd)
     (void)syscall(SYS_close, fd);
 }
 
-/* Moves a descriptor above the numbers of standard input, output and error. A program that has closed one of these would
- * take the descriptor for it. */
-static int above_standard(int fd)
+/* The least number of a descriptor while there are other threads: far from those that programs give to descriptors of their own. */
+#define FAR 512
+
+/* Moves a descriptor out of the way. Above the numbers of standard input, output and error: a program that has closed one of these
+ * would take the descriptor for it. Where there are other threads, far up at once: one of them may copy a descriptor to a low
+ * number that it holds to be free, or wait for the lowest one. */
+static int out_of_the_way(int fd)
 {
-    if (fd < 0 || fd > STDERR_FILENO)
+    int least = __libc_single_threaded ? STDERR_FILENO + 1 : FAR;
+    if (fd < 0 || fd >= least)
         return fd;
-    int moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    int moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, least);
+    if (moved < 0 && least == FAR) /* the process may have few */
+        moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     raw_close(fd);
     return moved;
 }
@@ -91,7 +102,7 @@ static struct foretell_ring_header *make_ring(int *fd)
     /* Growing a memfd beyond RLIMIT_FSIZE would raise SIGXFSZ. */
     if (getrlimit(RLIMIT_FSIZE, &file_size) != 0 || file_size.rlim_cur < FORETELL_RING_BYTES)
         return NULL;
-    *fd = above_standard(
+    *fd = out_of_the_way(
         (int)syscall(SYS_memfd_create, "foretell-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (*fd < 0)
         return NULL;
@@ -120,7 +131,7 @@ static struct foretell_ring_header *make_ring(int *fd)
 /* A socket connected to a manager of this user or root; -1 if there is none. *gone: no manager listens. */
 static inline __attribute__((always_inline)) int connect_manager(bool *gone)
 {
-    int fd = above_standard(
+    int fd = out_of_the_way(
         (int)syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0)
         return -1;
@@ -152,7 +163,7 @@ static bool send_hello(int socket, int ring_fd)
     hello.header.kind = FORETELL_MESSAGE_HELLO;
     hello.version = FORETELL_PROTOCOL_VERSION;
     hello.pid = (uint32_t)raw_pid();
-    hello.ppid = (uint32_t)getppid();
+    hello.ppid = (uint32_t)parent_pid;
     hello.argv0_bytes = (uint32_t)strlen(argv0);
     hello.flags = begins_program ? FORETELL_HELLO_PROGRAM : 0;
     hello.header.total_bytes = (uint32_t)sizeof hello + hello.argv0_bytes;
@@ -175,13 +186,30 @@ static bool send_hello(int socket, int ring_fd)
     return syscall(SYS_sendmsg, socket, &packet, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
 
-/* Adds to the ring what was counted without one. */
-static void carry_over(struct foretell_ring_header *header)
+/* The counters of a header. */
+static const size_t counters[] = {
+    offsetof(struct foretell_ring_header, read_calls),
+    offsetof(struct foretell_ring_header, read_bytes),
+    offsetof(struct foretell_ring_header, open_calls),
+    offsetof(struct foretell_ring_header, open_stall_ns),
+    offsetof(struct foretell_ring_header, open_stalls),
+    offsetof(struct foretell_ring_header, other_read_bytes),
+    offsetof(struct foretell_ring_header, dropped_records),
+    offsetof(struct foretell_ring_header, programs_left_alone),
+};
+
+/* Adds to the process's ring, unless that is NULL, what was counted without one: before, or by another thread during the
+ * announcement. */
+static void carry_over(struct foretell_ring_header *to)
 {
-    count(&header->read_calls, no_ring.read_calls);
-    count(&header->read_bytes, no_ring.read_bytes);
-    count(&header->other_read_bytes, no_ring.other_read_bytes);
-    count(&header->programs_left_alone, no_ring.programs_left_alone);
+    for (size_t i = 0; i < sizeof counters / sizeof counters[0]; i++) {
+        uint64_t *from = (uint64_t *)(void *)((char *)&no_ring + counters[i]);
+        if (__atomic_load_n(from, __ATOMIC_RELAXED) == 0)
+            continue;
+        uint64_t counted = __atomic_exchange_n(from, 0, __ATOMIC_RELAXED);
+        if (to != NULL)
+            count((uint64_t *)(void *)((char *)to + counters[i]), counted);
+    }
 }
 
 /* C */
@@ -198,8 +226,6 @@ static enum contact announce(void)
             announced = send_hello(socket, ring_fd);
             raw_close(ring_fd);
             /* A ring that was not sent stays mapped if it replaced the parent's. */
-            if (announced && foretell_ring == &no_ring)
-                carry_over(header);
             if (announced)
                 __atomic_store_n(&foretell_ring, header, __ATOMIC_RELEASE);
             else if (header != foretell_ring)
@@ -226,17 +252,21 @@ void foretell_register_if_pending(void)
         return;
     first_interest = ring()->interest; /* a parent's, until the manager sets this process's own */
     enum contact contact = announce();
-    if (contact == REACHED)
+    if (contact == REACHED) {
         __atomic_store_n(&foretell_active, ANNOUNCED, __ATOMIC_RELEASE);
-    else
+        carry_over(ring());
+    } else {
         foretell_switch_off();
+    }
     if (contact == NO_MANAGER)
         foretell_environment_stop(true);
 }
 
 void foretell_register_if_counted(void)
 {
-    if (activity() == UNANNOUNCED && ring() == &no_ring &&
+    if (activity() == ANNOUNCED && foretell_is_own_process())
+        carry_over(ring());
+    else if (activity() == UNANNOUNCED && ring() == &no_ring &&
         (no_ring.read_calls | no_ring.other_read_bytes | no_ring.programs_left_alone) != 0)
         foretell_register_if_pending();
 }
@@ -251,12 +281,12 @@ static void after_fork_in_child(void)
 {
     int saved = errno;
     own_pid = raw_pid();
+    parent_pid = getppid();
     (void)__atomic_add_fetch(&foretell_epoch, 1, __ATOMIC_RELAXED);
     foretell_table_forked();
     foretell_commands_forked();
     begins_program = false;
-    no_ring.read_calls = no_ring.read_bytes = 0; /* the parent's */
-    no_ring.other_read_bytes = no_ring.programs_left_alone = 0;
+    carry_over(NULL); /* what the parent has counted */
     __atomic_store_n(&pending, watched_run ? 1u : 0u, __ATOMIC_RELEASE);
     __atomic_store_n(&foretell_active, watched_run ? UNANNOUNCED : OFF, __ATOMIC_RELEASE);
     errno = saved;
@@ -289,6 +319,7 @@ static void begin_watching(const struct introduction *given)
     if (program_invocation_name != NULL)
         strncpy(argv0, program_invocation_name, sizeof argv0 - 1);
     own_pid = raw_pid();
+    parent_pid = getppid();
     no_ring.interest = first_interest;
     begins_program = true;
     if (pthread_atfork(NULL, after_fork_in_parent, after_fork_in_child) != 0)

@@ -24,7 +24,7 @@ impl Session {
     pub(super) fn start_fetches(&mut self) {
         self.policy_has_more = false;
         self.paused_for = self.warmth.rest(Instant::now(), || {
-            let calls: u64 = self.programs.iter_mut().map(Program::waits).sum();
+            let calls: u64 = self.programs.iter_mut().map(Program::count_waits).sum();
             calls + self.observed.waits() + self.sighted.waits()
         });
         if self.paused_for.is_some() {

@@ -64,12 +64,13 @@ impl Warmth {
         *self = Warmth { is_cold: true, ..Warmth::new() };
     }
 
-    /// The rest of the pause; `None` if fetches may be started. `stalls` counts the calls of programs that have waited so far.
+    /// The rest of the pause; `None` if fetches may be started. `stalls` counts the calls of programs
+    /// that have waited so far; those of programs that have ended may be missing.
     pub(crate) fn rest(&mut self, now: Instant, stalls: impl FnOnce() -> u64) -> Option<Duration> {
         let paused = self.paused.as_mut()?;
         let stalls = stalls();
         let began_with = *paused.stalls.get_or_insert(stalls);
-        if began_with != stalls {
+        if stalls > began_with {
             (self.checks, self.pause) = ((self.checks * 2).min(CHECKS_MAX), PAUSE_MIN); // B
         } else if paused.until > now {
             return Some(paused.until - now);
