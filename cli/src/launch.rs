@@ -26,12 +26,12 @@ const PATH_DEFAULT: &str = "/bin:/usr/bin";
 /// Bytes of a script's beginning that the kernel reads (`BINPRM_BUF_SIZE`).
 const SCRIPT_HEAD_BYTES: u64 = 256;
 
-/// What a child reports in place of an error's number if the guard of its opens has ended.
+/// What a child reports in place of an error's number if the guard of its opens has ended or does not answer.
 const UNANSWERED: i32 = -1;
 
 /// Why there is no child.
 pub(crate) enum NotStarted {
-    /// The guard of its opens has ended. It may be started [without](Launch::without_guard).
+    /// The guard of its opens has ended or does not answer. It may be started [without](Launch::without_guard).
     Guard,
     /// The program cannot be executed.
     Program(Failure),
@@ -107,7 +107,8 @@ impl<'a> Launch<'a> {
         match self.execute() {
             NotExecuted::Program(error) => self.cannot_execute(&error),
             NotExecuted::Guard => {
-                let line = "the guard of the program's opens has ended; run it again".into();
+                let line =
+                    "the guard of the program's opens has ended or is stopped; run it again".into();
                 Failure { code: FAILED_BEFORE, line }
             }
         }

@@ -280,6 +280,25 @@ fn either_process_of_the_guard_may_be_killed() {
     }
 }
 
+/// A look that nobody bounds could last for ever.
+#[test]
+fn without_its_keeper_the_answerer_does_not_look() {
+    let Some(setting) = Setting::new() else { return };
+    let figures = setting.folder.path().join("figures");
+    let form = ["--quiet", "--json", figures.to_str().expect("text")];
+    let mut later = setting.begin_later(&form, |_| ());
+    let guards = later.guards();
+    kill_process(guards[0], Signal::KILL).expect("it is there");
+    wait_until("the end of the keeper", || later.guards().len() == 1);
+    assert_eq!(later.open_gate(), setting.expected());
+    assert_eq!(later.child.wait().expect("it ends").code(), Some(7));
+    later.assert_nothing_is_left();
+    let figures: serde_json::Value =
+        serde_json::from_slice(&fs::read(figures).expect("written")).expect("JSON");
+    let seen = figures["programs"]["outside_opens"].as_u64().expect("a number");
+    assert!(seen < FILES as u64 / 2, "{figures}");
+}
+
 /// The answerer is killed again and again while opens wait for it.
 #[test]
 fn no_open_is_lost_with_an_answerer() {

@@ -3,6 +3,7 @@
 //! The order of steps bounds what a program may suffer:
 //! 1. The notification is received into memory that the keeper shares. If this process ends now, the keeper answers.
 //! 2. A timer of the keeper's runs while this process looks at the caller, which may wait for a page of the caller's memory.
+//!    Once the keeper has ended, nobody waits for the timer, and there are no more looks.
 //! 3. The answer. If the caller is gone by then, or its number is another thread's, what was seen is dropped.
 //! 4. The record is written to a pipe without waiting. It is lost if the pipe is full, and the loss is counted.
 //!
@@ -16,6 +17,7 @@ use std::time::Duration;
 use foretell_manager::opens::encode;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::process::{Pid, getppid};
 
 use super::filter::Call;
 use super::look::Looker;
@@ -31,6 +33,9 @@ const SYNC_WAKE_UP: u64 = 1;
 /// After so many errors in a row, each is followed by a pause of 1 ms. The kernel gives none but for callers that are gone, so
 /// this bounds the cost of what is not foreseen.
 const ERRORS_MAX: u32 = 1000;
+
+/// After so many errors in a row, about ten seconds of them, another answerer is to try.
+const ERRORS_END: u32 = 10 * ERRORS_MAX;
 
 /// A notification, in memory shared by the processes of a guard. Its number is 0 while none is held.
 pub(super) struct Held(*mut libc::seccomp_notif);
@@ -61,12 +66,14 @@ impl Held {
         unsafe { self.0.write_volatile(MaybeUninit::zeroed().assume_init()) };
     }
 
-    /// Receives a notification. The memory has been cleared.
+    /// Receives a notification. The memory has been cleared, and is so again after an error.
     fn receive(&self, listener: &OwnedFd) -> io::Result<libc::seccomp_notif> {
         // SAFETY: the kernel fills the structure in, which is all zero and as long as it expects.
         let result = unsafe { libc::ioctl(listener.as_raw_fd(), RECEIVE, self.0) };
         if result < 0 {
-            return Err(io::Error::last_os_error());
+            let error = io::Error::last_os_error();
+            self.clear();
+            return Err(error);
         }
         // SAFETY: the kernel has filled it in.
         Ok(unsafe { self.0.read_volatile() })
@@ -139,9 +146,18 @@ pub(super) fn is_over(listener: &OwnedFd) -> bool {
     matches!(poll(&mut ended, Some(&at_once)), Ok(1)) && ended[0].revents() == PollFlags::HUP
 }
 
-/// Answers until no process with the filter is left. Looks at the callers if there is a `teller`.
-pub(super) fn run(listener: &OwnedFd, held: &Held, timer: &Timer, teller: Option<Teller>) {
-    let (mut teller, mut errors) = (teller, 0);
+/// Answers until no process with the filter is left, and returns `true`. Looks at the callers if there is a `teller`.
+///
+/// `keeper` is the parent that bounds the looks and replaces this process: without it there is no look, and no error ends this.
+/// With it, many errors in a row do, and `false` is returned.
+pub(super) fn run(
+    listener: &OwnedFd,
+    (held, timer): (&Held, &Timer),
+    keeper: Option<Pid>,
+    mut teller: Option<Teller>,
+) -> bool {
+    let has_keeper = || keeper.is_some() && getppid() == keeper;
+    let mut errors = 0u32;
     held.clear();
     loop {
         let mut waited_for = [PollFd::new(listener, PollFlags::IN)];
@@ -149,18 +165,22 @@ pub(super) fn run(listener: &OwnedFd, held: &Held, timer: &Timer, teller: Option
         let events = waited_for[0].revents();
         let has_call = events.contains(PollFlags::IN);
         if polled.is_ok() && !has_call && events.contains(PollFlags::HUP) {
-            return; // All are gone.
+            return true; // All are gone.
         }
         // A signal may have ended the call before it is received.
         let received = has_call.then(|| held.receive(listener).ok()).flatten();
         let Some(seen) = received else {
-            errors += 1;
+            errors = errors.saturating_add(1);
+            if errors >= ERRORS_END && has_keeper() {
+                return false;
+            }
             if errors > ERRORS_MAX {
                 std::thread::sleep(Duration::from_millis(1));
             }
             continue;
         };
         errors = 0;
+        teller = teller.filter(|teller| !teller.is_over && has_keeper());
         if let Some(teller) = &mut teller {
             timer.start();
             teller.look(&seen);
@@ -172,6 +192,5 @@ pub(super) fn run(listener: &OwnedFd, held: &Held, timer: &Timer, teller: Option
         {
             of.tell(seen.pid);
         }
-        teller = teller.filter(|teller| !teller.is_over);
     }
 }

@@ -9,7 +9,8 @@
 //!    is followed by one that does not look.
 //!
 //! Both are in a session of their own, block all signals, and have nothing open but what they need. So they end when the last
-//! process with the filter has ended, and by SIGKILL only before. If both are killed, opens fail.
+//! process with the filter has ended, and by SIGKILL only before. If the keeper is killed, the answerer goes on without looks.
+//! If both are, opens fail.
 //!
 //! The listener is handed over by the process that has installed the filter ([`Guard::hand_over`]), before it executes the
 //! program, and acknowledged.
@@ -28,8 +29,8 @@ use rustix::net::{
     send, sendmsg, socketpair,
 };
 use rustix::process::{
-    Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process, pidfd_open,
-    setrlimit, waitpid,
+    Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, getpid, getrlimit, kill_process,
+    pidfd_open, setrlimit, waitpid,
 };
 
 use super::answer::{self, Held, Teller};
@@ -42,6 +43,12 @@ const FAILURES_MAX: u32 = 8;
 
 /// How long to wait for the end of an answerer that was killed. It is longer only where the kernel waits for a page.
 const END_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often an answerer is looked after of which the system gives no descriptor. Well below a look's limit.
+const ROUND: Duration = Duration::from_millis(50);
+
+/// How long a guard may take for what it says, in seconds. It takes microseconds, unless it is stopped.
+const HEARING_SECONDS: i64 = 10;
 
 /// The pause after each further one, so that their starts do not keep a processor busy.
 const FAILURE_PAUSE: Duration = Duration::from_millis(1);
@@ -85,14 +92,14 @@ impl Guard {
             Some(_) => Err("the kernel does not let a process look at others \
                 (kernel.yama.ptrace_scope); run foretell as root"
                 .into()),
-            None => Err(cannot(&"it has ended")),
+            None => Err(cannot(&"it does not answer")),
         }
     }
 
     /// Hands the listener over. From here on opens are answered.
     ///
     /// # Errors
-    /// The guard has ended.
+    /// The guard has ended, or does not answer.
     pub(super) fn hand_over(&self, listener: &OwnedFd) -> io::Result<()> {
         let fds = [listener.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -102,9 +109,22 @@ impl Guard {
         self.hear().map(|_| ()).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 
-    /// The next byte that the guard says; `None` if it has ended.
+    /// Whether the guard has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        let mut end = [PollFd::new(&self.socket, PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut end, Some(&at_once)).is_ok() && end[0].revents().contains(PollFlags::HUP)
+    }
+
+    /// The next byte that the guard says; `None` if it has ended, or says nothing for long.
     fn hear(&self) -> Option<u8> {
         let mut byte = [0];
+        let mut said = [PollFd::new(&self.socket, PollFlags::IN)];
+        let patience = Timespec { tv_sec: HEARING_SECONDS, tv_nsec: 0 };
+        let count = rustix::io::retry_on_intr(|| poll(&mut said, Some(&patience))).ok()?;
+        if count == 0 {
+            return None;
+        }
         let (count, _) =
             rustix::io::retry_on_intr(|| recv(&self.socket, &mut byte, RecvFlags::empty())).ok()?;
         (count == 1).then_some(byte[0])
@@ -119,7 +139,9 @@ fn keep(socket: &OwnedFd, pipe: BorrowedFd<'_>, parent: u32) {
     signals::write_no_core();
     signals::reap_children();
     outlive_limits();
-    close_all_but(&[socket.as_fd(), pipe]);
+    if !close_all_but(&[socket.as_fd(), pipe]) {
+        return;
+    }
     let mut mark = [0];
     let sees =
         read_memory(parent, (&raw const MARK).addr() as u64, &mut mark) == 1 && mark[0] == MARK;
@@ -138,7 +160,7 @@ fn keep(socket: &OwnedFd, pipe: BorrowedFd<'_>, parent: u32) {
 
 /// Has one answerer after the other answer, until no program is left.
 fn keep_answering(listener: &OwnedFd, pipe: BorrowedFd<'_>, held: &Held, timer: &Timer) {
-    let mut failures = 0;
+    let (mut failures, keeper) = (0, Some(getpid()));
     while !answer::is_over(listener) {
         let may_look = failures < FAILURES_MAX;
         let pipe =
@@ -147,8 +169,9 @@ fn keep_answering(listener: &OwnedFd, pipe: BorrowedFd<'_>, held: &Held, timer: 
         // SAFETY: there is one thread.
         match unsafe { libc::fork() } {
             0 => {
-                let work = AssertUnwindSafe(|| answer::run(listener, held, timer, teller));
-                let code = i32::from(catch_unwind(work).is_err());
+                let work =
+                    AssertUnwindSafe(|| answer::run(listener, (held, timer), keeper, teller));
+                let code = i32::from(!catch_unwind(work).unwrap_or(false));
                 // SAFETY: ends the process at once; what `exit` would run belongs to nobody.
                 unsafe { libc::_exit(code) }
             }
@@ -156,7 +179,10 @@ fn keep_answering(listener: &OwnedFd, pipe: BorrowedFd<'_>, held: &Held, timer: 
                 Some(answerer) if has_done(answerer, timer) => return,
                 Some(_) => held.answer(listener),
                 // No process is left.
-                None => return answer::run(listener, held, timer, None),
+                None => {
+                    answer::run(listener, (held, timer), None, None);
+                    return;
+                }
             },
         };
         while let Ok(Some(_)) = waitpid(None, WaitOptions::NOHANG) {}
@@ -169,34 +195,42 @@ fn keep_answering(listener: &OwnedFd, pipe: BorrowedFd<'_>, held: &Held, timer: 
 
 /// Waits for the end of an answerer, or ends it if it is held up. Returns whether its work is done.
 fn has_done(answerer: Pid, timer: &Timer) -> bool {
-    if let Ok(process) = pidfd_open(answerer, PidfdFlags::empty()) {
-        let mut ends = [PollFd::new(&process, PollFlags::IN), PollFd::new(timer, PollFlags::IN)];
-        while poll(&mut ends, None).is_err() {}
-        if ends[0].revents().is_empty() {
+    // There is none where the system is out of descriptors.
+    let process = pidfd_open(answerer, PidfdFlags::empty()).ok();
+    let mut deadline = None;
+    loop {
+        match waitpid(Some(answerer), WaitOptions::NOHANG) {
+            Ok(None) => {}
+            ended => {
+                timer.stop();
+                let status = ended.ok().flatten().and_then(|(_, status)| status.exit_status());
+                return deadline.is_none() && status == Some(0);
+            }
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return false;
+        }
+        if wait_for_either(process.as_ref(), timer, deadline.is_some()) {
             let _ = kill_process(answerer, Signal::KILL);
             timer.stop();
             // What it holds is not certain before it has ended, unless it is held up within the kernel.
-            wait_for(&process, Instant::now() + END_PATIENCE);
-            return false;
+            deadline.get_or_insert_with(|| Instant::now() + END_PATIENCE);
         }
-        timer.stop();
-    }
-    match waitpid(Some(answerer), WaitOptions::empty()) {
-        Ok(Some((_, status))) => status.exit_status() == Some(0),
-        _ => false,
     }
 }
 
-fn wait_for(process: &OwnedFd, deadline: Instant) {
-    let mut end = [PollFd::new(process, PollFlags::IN)];
-    while end[0].revents().is_empty() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().max(1).into() };
-        let _ = poll(&mut end, Some(&timeout));
+/// Waits until the process has ended or the timer has run out, or for a round where neither can be waited for or the process
+/// `is_killed`. Returns whether the timer has run out.
+fn wait_for_either(process: Option<&OwnedFd>, timer: &Timer, is_killed: bool) -> bool {
+    let round = Timespec { tv_sec: 0, tv_nsec: ROUND.subsec_nanos().into() };
+    let mut ends = vec![PollFd::new(timer, PollFlags::IN)];
+    ends.extend(process.map(|process| PollFd::new(process, PollFlags::IN)));
+    let timeout = (is_killed || process.is_none()).then_some(&round);
+    if poll(&mut ends, timeout).is_err() {
+        std::thread::sleep(ROUND);
+        return false;
     }
+    ends[0].revents().contains(PollFlags::IN)
 }
 
 /// Receives the listener; `None` if there will be none.
@@ -226,27 +260,58 @@ fn outlive_limits() {
     let _ = fs::write("/proc/self/oom_score_adj", "-1000");
 }
 
-/// Closes all descriptors but `kept`, and replaces the standard ones by /dev/null.
-fn close_all_but(kept: &[BorrowedFd<'_>]) {
-    if let Ok(null) = fs::File::options().read(true).write(true).open("/dev/null") {
-        let _ = rustix::stdio::dup2_stdin(&null);
-        let _ = rustix::stdio::dup2_stdout(&null);
-        let _ = rustix::stdio::dup2_stderr(&null);
+/// Closes all descriptors but `kept`, and replaces the standard ones by /dev/null. Returns whether that is done.
+///
+/// One that is left open may keep a reader of the run's output waiting for as long as the guard lives.
+fn close_all_but(kept: &[BorrowedFd<'_>]) -> bool {
+    let is_replaced =
+        fs::File::options().read(true).write(true).open("/dev/null").is_ok_and(|null| {
+            rustix::stdio::dup2_stdin(&null).is_ok()
+                && rustix::stdio::dup2_stdout(&null).is_ok()
+                && rustix::stdio::dup2_stderr(&null).is_ok()
+        });
+    if !is_replaced {
+        (0..FIRST_OWN).for_each(close_number);
     }
     let mut kept: Vec<u32> = kept.iter().map(|fd| fd.as_raw_fd().unsigned_abs()).collect();
     kept.sort_unstable();
+    close_ranges(&kept) || close_listed(&kept)
+}
+
+/// Closes all but the standard descriptors and `kept`, which ascend. Returns whether the kernel has done so.
+fn close_ranges(kept: &[u32]) -> bool {
     let mut first = FIRST_OWN.unsigned_abs();
-    for number in kept.into_iter().chain([u32::MAX]) {
+    for number in kept.iter().copied().chain([u32::MAX]) {
         if first < number {
             // SAFETY: a plain system call. Nothing in this process uses these descriptors any more: it never returns to where
             // they are owned.
-            unsafe { libc::syscall(libc::SYS_close_range, first, number - 1, 0) };
+            let failed = unsafe { libc::syscall(libc::SYS_close_range, first, number - 1, 0) } != 0;
+            if failed {
+                return false;
+            }
         }
         first = first.max(number.saturating_add(1));
     }
+    true
+}
+
+/// Does the same one by one, where a filter around foretell refuses that call. Returns whether they are known.
+fn close_listed(kept: &[u32]) -> bool {
+    let Ok(entries) = fs::read_dir("/proc/self/fd") else { return false };
+    let number = |name: std::ffi::OsString| name.to_str().and_then(|name| name.parse().ok());
+    let names = entries.map(|entry| entry.map(|entry| number(entry.file_name())));
+    // They are collected first: the listing has a descriptor of its own, which is closed with it.
+    let Ok(numbers) = names.collect::<io::Result<Vec<Option<i32>>>>() else { return false };
+    let is_kept = |number: i32| number < FIRST_OWN || kept.contains(&number.unsigned_abs());
+    numbers.into_iter().flatten().filter(|&number| !is_kept(number)).for_each(close_number);
+    true
 }
 
 fn close(descriptor: BorrowedFd<'_>) {
+    close_number(descriptor.as_raw_fd());
+}
+
+fn close_number(number: i32) {
     // SAFETY: this process does not use it any more, and never returns to where it is owned.
-    unsafe { libc::close(descriptor.as_raw_fd()) };
+    unsafe { libc::close(number) };
 }

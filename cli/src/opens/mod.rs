@@ -53,7 +53,7 @@ impl Channel {
 
 /// Why opens are not watched.
 pub(crate) enum Unwatched {
-    /// The filter is not installed, for this reason.
+    /// The filter is not installed, for this reason. `BrokenPipe`: the guard has ended before.
     Refused(io::Error),
     /// The filter is installed, and there is no guard: this process must not execute a program.
     Unanswered,
@@ -64,6 +64,10 @@ pub(crate) enum Unwatched {
 /// # Errors
 /// [`Unwatched`].
 pub(crate) fn watch(guard: &Guard) -> Result<(), Unwatched> {
+    // A process with the filter cannot be its guard: no other could take over from here on.
+    if guard.has_ended() {
+        return Err(Unwatched::Refused(io::ErrorKind::BrokenPipe.into()));
+    }
     let listener = filter::install().map_err(Unwatched::Refused)?;
     guard.hand_over(&listener).map_err(|_| Unwatched::Unanswered)
 }
@@ -73,10 +77,11 @@ pub(crate) fn without(why: impl std::fmt::Display) -> String {
     format!("--observe opens: opens are not watched: {why}")
 }
 
-/// Says why the kernel has refused the filter.
+/// Says why the filter is not installed.
 pub(crate) fn refusal(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EBUSY) => "they are watched by another program already".into(),
+        _ if error.kind() == io::ErrorKind::BrokenPipe => "their guard has ended".into(),
         _ => format!("the kernel refuses its filter ({error})"),
     }
 }
