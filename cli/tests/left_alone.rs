@@ -332,13 +332,7 @@ fn who_may_not_read_the_library_is_told_nothing() {
 
 /// Waits until the manager at this address has ended. It ends shortly after the program that foretell became.
 fn wait_for_manager(address: &str) {
-    let name = address.trim().rsplit('/').next().unwrap_or_default();
-    let pid = name.split('-').next().unwrap_or_default();
-    assert!(pid.parse::<u32>().is_ok(), "{address}");
-    let status = Path::new("/proc").join(pid).join("status");
-    wait_until("the manager to end", || {
-        fs::read_to_string(&status).map_or(true, |status| status.contains("State:\tZ"))
-    });
+    wait_until("the manager to end", || common::holders(address.trim()).is_empty());
 }
 
 #[test]
