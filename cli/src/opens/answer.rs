@@ -3,7 +3,7 @@
 //! The order of steps bounds what a program may suffer:
 //! 1. The notification is received into memory that the keeper shares. If this process ends now, the keeper answers.
 //! 2. A timer of the keeper's runs while this process looks at the caller, which may wait for a page of the caller's memory.
-//!    Once the keeper has ended, nobody waits for the timer, and there are no more looks.
+//!    If the keeper has ended, nobody would act on the timer, so this process stops looking and only answers.
 //! 3. The answer. If the caller is gone by then, or its number is another thread's, what was seen is dropped.
 //! 4. The record is written to a pipe without waiting. It is lost if the pipe is full, and the loss is counted.
 //!

@@ -1,7 +1,7 @@
 //! The seccomp filter that has opens told: which calls stop for the guard, and how the filter is installed.
 //!
 //! A. `open` and `openat` that only read, and make nothing: no `O_WRONLY`, `O_RDWR`, `O_CREAT`, `O_PATH` or `O_TMPFILE`.
-//! B. `openat2`, whose flags are in memory, where a filter cannot look.
+//! B. `openat2`: a filter cannot read the caller's memory, where its flags are.
 //!
 //! All else passes at once, and so do calls of another architecture (32-bit programs, x32). The kernel knows by itself for which
 //! calls the filter says yes whatever their arguments are, and does not ask it for these.
@@ -106,8 +106,8 @@ fn program() -> Option<[sock_filter; 13]> {
     ])
 }
 
-/// Whether the kernel has what is needed: listeners whose calls can go on (Linux 5.5), waits that only a fatal signal ends
-/// (5.19), and structures of the sizes known here.
+/// Whether the kernel can let a call go on after a look (Linux 5.5) and let only fatal signals interrupt it meanwhile (5.19), and has
+/// structures of the sizes known here.
 pub(super) fn is_known_to_kernel() -> bool {
     let (action, mut sizes) = (
         libc::SECCOMP_RET_USER_NOTIF,

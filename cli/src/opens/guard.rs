@@ -1,6 +1,6 @@
 //! The guard: processes that answer the opens of a run, for as long as any program of it lives.
 //!
-//! A program whose opens nobody answers gets `ENOSYS` from them. So the guard depends on nothing that may end before the
+//! If nobody answers a program's opens, they fail with `ENOSYS`. So the guard depends on nothing that may end before the
 //! programs: not on `foretell run`, nor on the manager. It is a pair of processes:
 //!
 //! A. The *answerer* receives each open and answers it (`answer.rs`).
@@ -69,7 +69,7 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Starts a guard that tells opens to `pipe`, whose writes do not wait. Call it while this process has a single thread, with
+    /// Starts a guard that writes what it sees to `pipe`, which must not block. Call it while this process has a single thread, with
     /// all signals blocked.
     ///
     /// # Errors
@@ -152,7 +152,7 @@ fn keep(socket: &OwnedFd, pipe: BorrowedFd<'_>, parent: u32) {
     }
     let Some(listener) = receive_listener(socket) else { return };
     answer::wake_in_turn(&listener);
-    // If nobody hears this, the program has ended already.
+    // The write fails only if the program has ended already.
     say(SEES);
     close(socket.as_fd());
     keep_answering(&listener, pipe, &held, &timer);
