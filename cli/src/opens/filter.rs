@@ -106,8 +106,8 @@ fn program() -> Option<[sock_filter; 13]> {
     ])
 }
 
-/// Whether the kernel can let a call go on after a look (Linux 5.5) and let only fatal signals interrupt it meanwhile (5.19), and has
-/// structures of the sizes known here.
+/// Whether the kernel can let a call go on after a look (Linux 5.5) and let only fatal signals interrupt it meanwhile (5.19),
+/// and has structures of the sizes known here.
 pub(super) fn is_known_to_kernel() -> bool {
     let (action, mut sizes) = (
         libc::SECCOMP_RET_USER_NOTIF,

@@ -69,8 +69,8 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Starts a guard that writes what it sees to `pipe`, which must not block. Call it while this process has a single thread, with
-    /// all signals blocked.
+    /// Starts a guard that writes what it sees to `pipe`, which must not block. Call it while this process has a single thread,
+    /// with all signals blocked.
     ///
     /// # Errors
     /// In words: the system is out of processes or descriptors, or the guard may not look at this process's memory.
