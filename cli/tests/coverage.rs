@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, SystemTime};
 
 use common::{foretell, have, have_fuse, skipped};
 
@@ -161,6 +162,7 @@ fn fill(folder: &Path) {
         }
     }
     if have("git") {
+        age(&folder.join("repository/tree"));
         let git = |words: &[&str]| {
             let mut git = Command::new("git");
             git.args(["-c", "user.name=a", "-c", "user.email=a@b"]).args(words);
@@ -170,6 +172,19 @@ fn fill(folder: &Path) {
         git(&["init", "-q"]);
         git(&["add", "-A"]);
         git(&["commit", "-qm", "all"]);
+    }
+}
+
+/// Makes all files an hour old. `git status` reads files that are as young as its index, for their size may hide a change.
+fn age(folder: &Path) {
+    let hour_ago = SystemTime::now() - Duration::from_secs(3600);
+    for entry in fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry")) {
+        if entry.file_type().expect("a type").is_dir() {
+            age(&entry.path());
+        } else {
+            let file = fs::File::options().append(true).open(entry.path()).expect("opened");
+            file.set_modified(hour_ago).expect("its time is set");
+        }
     }
 }
 
