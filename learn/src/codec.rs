@@ -1,0 +1,274 @@
+//! A profile as bytes.
+//!
+//! ```text
+//! "foretell" version:u32 length:u32 crc:u32 payload
+//! payload = key name runs count step*
+//! step = shared_path_bytes path acts at_ms seen weight count part*
+//! part = start-of-last-end (signed) length weight
+//! ```
+//!
+//! The fixed numbers are little-endian, the CRC-32 is of the payload. In the payload, numbers have 7 bits a byte, the least ones
+//! first; text has its length before it; a weight is a byte, of which 255 is one. Parts are in blocks.
+//!
+//! [`decode`] checks everything: damaged bytes are an error, never a wrong profile beyond what a CRC lets through, and no count is
+//! believed before its bytes are there.
+
+use std::sync::Arc;
+
+use crate::profile::{Profile, STEPS_MAX, Weighted};
+use crate::recorder::{BLOCK_BYTES, PARTS_MAX};
+use crate::steps::{Acts, Part};
+
+const MAGIC: &[u8; 8] = b"foretell";
+
+/// Raised with every change that an older version would misread.
+pub const VERSION: u32 = 1;
+
+/// Bytes before the payload.
+const HEADER_BYTES: usize = 20;
+
+/// Bytes of a path or a name: Linux's `PATH_MAX`, and as much for names with all words of a command line.
+const TEXT_MAX_BYTES: usize = 4096;
+
+/// Bytes of a profile.
+pub const PROFILE_MAX_BYTES: usize = 32 << 20;
+
+/// Why bytes are no profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// They do not begin as one, or are cut off, or their sum is another.
+    Broken,
+    /// They were written by another version.
+    Version(u32),
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Damage::Broken => f.write_str("it is damaged"),
+            Damage::Version(version) => write!(f, "it is of version {version}"),
+        }
+    }
+}
+
+/// The bytes of `profile`, which was learned under `key`.
+pub fn encode(key: &[u8], profile: &Profile) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEADER_BYTES + profile.steps.len() * 32);
+    out.resize(HEADER_BYTES, 0);
+    put_bytes(&mut out, key);
+    put_bytes(&mut out, profile.name.as_bytes());
+    put(&mut out, profile.runs.into());
+    put(&mut out, profile.steps.len() as u64);
+    let mut before: &[u8] = b"";
+    for step in &profile.steps {
+        let shared = before.iter().zip(step.path.iter()).take_while(|(a, b)| a == b).count();
+        put(&mut out, shared as u64);
+        put_bytes(&mut out, &step.path[shared..]);
+        before = &step.path;
+        out.push(step.acts.bits());
+        put(&mut out, step.at_ms.into());
+        put(&mut out, step.seen.into());
+        out.push(to_byte(step.weight));
+        put(&mut out, step.parts.len() as u64);
+        let mut last_end = 0_u64;
+        for (part, weight) in &step.parts {
+            let (start, end) = (part.start / BLOCK_BYTES, part.end.div_ceil(BLOCK_BYTES));
+            put(&mut out, zigzag(start.wrapping_sub(last_end) as i64));
+            put(&mut out, end - start);
+            out.push(to_byte(*weight));
+            last_end = end;
+        }
+    }
+    let (length, crc) = (out.len() - HEADER_BYTES, crc32fast::hash(&out[HEADER_BYTES..]));
+    out[..8].copy_from_slice(MAGIC);
+    out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    out[12..16].copy_from_slice(&(length as u32).to_le_bytes());
+    out[16..20].copy_from_slice(&crc.to_le_bytes());
+    out
+}
+
+/// The key and the profile in `bytes`.
+///
+/// # Errors
+/// [`Damage`].
+pub fn decode(bytes: &[u8]) -> Result<(Vec<u8>, Profile), Damage> {
+    let header = bytes.get(..HEADER_BYTES).ok_or(Damage::Broken)?;
+    let number = |at: usize| {
+        header[at..at + 4].iter().rev().fold(0, |sum, &byte| sum << 8 | u32::from(byte))
+    };
+    if &header[..8] != MAGIC {
+        return Err(Damage::Broken);
+    }
+    if number(8) != VERSION {
+        return Err(Damage::Version(number(8)));
+    }
+    let payload = &bytes[HEADER_BYTES..];
+    if payload.len() != number(12) as usize || crc32fast::hash(payload) != number(16) {
+        return Err(Damage::Broken);
+    }
+    let mut reader = Reader(payload);
+    reader.profile().filter(|_| reader.0.is_empty()).ok_or(Damage::Broken)
+}
+
+fn to_byte(weight: f32) -> u8 {
+    (weight.clamp(0.0, 1.0) * 255.0).round() as u8
+}
+
+fn zigzag(number: i64) -> u64 {
+    ((number << 1) ^ (number >> 63)) as u64
+}
+
+fn put(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 128 {
+        out.push(number as u8 | 128);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn byte(&mut self) -> Option<u8> {
+        let (&byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(byte)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 127) << shift;
+            if byte < 128 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn small(&mut self) -> Option<u32> {
+        u32::try_from(self.number()?).ok()
+    }
+
+    /// A count of things that take a byte at least.
+    fn count(&mut self, most: usize) -> Option<usize> {
+        let count = usize::try_from(self.number()?).ok()?;
+        (count <= most && count <= self.0.len()).then_some(count)
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let length = self.count(TEXT_MAX_BYTES)?;
+        let (bytes, rest) = self.0.split_at(length);
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    fn weight(&mut self) -> Option<f32> {
+        Some(f32::from(self.byte()?) / 255.0)
+    }
+
+    fn profile(&mut self) -> Option<(Vec<u8>, Profile)> {
+        let key = self.bytes()?.to_vec();
+        let name = String::from_utf8(self.bytes()?.to_vec()).ok()?;
+        let (runs, count) = (self.small()?, self.count(STEPS_MAX)?);
+        let (mut steps, mut parts_left) = (Vec::with_capacity(count), PARTS_MAX);
+        let mut path = Vec::new();
+        for _ in 0..count {
+            steps.push(self.step(&mut path, &mut parts_left)?);
+        }
+        Some((key, Profile { name, runs, steps }))
+    }
+
+    fn step(&mut self, path: &mut Vec<u8>, parts_left: &mut usize) -> Option<Weighted> {
+        let shared = usize::try_from(self.number()?).ok().filter(|&shared| shared <= path.len())?;
+        path.truncate(shared);
+        path.extend_from_slice(self.bytes()?);
+        let is_path = path.starts_with(b"/") && path.len() <= TEXT_MAX_BYTES && !path.contains(&0);
+        let acts = Acts::from_bits(self.byte()?);
+        let (at_ms, seen, weight) = (self.small()?, self.small()?, self.weight()?);
+        let count = self.count(*parts_left)?;
+        *parts_left -= count;
+        let (mut parts, mut last_end) = (Vec::with_capacity(count), 0_u64);
+        for _ in 0..count {
+            let moved = self.number()?;
+            let start = last_end.checked_add_signed((moved >> 1) as i64 ^ -((moved & 1) as i64))?;
+            let end = start.checked_add(self.number()?)?;
+            let (first, last) = (start.checked_mul(BLOCK_BYTES)?, end.checked_mul(BLOCK_BYTES)?);
+            parts.push((Part { start: first, end: last }, self.weight()?));
+            last_end = end;
+        }
+        let path: Arc<[u8]> = path.as_slice().into();
+        is_path.then_some(Weighted { path, acts, at_ms, seen, weight, parts })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn profile() -> impl Strategy<Value = Profile> {
+        let part =
+            (0_u64..1 << 40, 1_u64..1 << 20, any::<u8>()).prop_map(|(start, blocks, weight)| {
+                let part = Part { start: start * BLOCK_BYTES, end: (start + blocks) * BLOCK_BYTES };
+                (part, f32::from(weight) / 255.0)
+            });
+        let step = (
+            "(/[a-c]{1,3}){1,4}",
+            0_u8..32,
+            any::<u32>(),
+            any::<u32>(),
+            any::<u8>(),
+            prop::collection::vec(part, 0..6),
+        );
+        let step = step.prop_map(|(path, acts, at_ms, seen, weight, parts)| Weighted {
+            path: path.as_bytes().into(),
+            acts: Acts::from_bits(acts),
+            at_ms,
+            seen,
+            weight: f32::from(weight) / 255.0,
+            parts,
+        });
+        (".{0,40}", any::<u32>(), prop::collection::vec(step, 0..20))
+            .prop_map(|(name, runs, steps)| Profile { name, runs, steps })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(profile in profile(), key in prop::collection::vec(any::<u8>(), 0..40)) {
+            let bytes = encode(&key, &profile);
+            prop_assert_eq!(decode(&bytes), Ok((key, profile)));
+        }
+
+        #[test]
+        fn damage_is_found(profile in profile(), at in any::<prop::sample::Index>(), bit in 0_u8..8, cut in any::<bool>()) {
+            let mut bytes = encode(b"key", &profile);
+            let at = at.index(bytes.len());
+            if cut { bytes.truncate(at) } else { bytes[at] ^= 1_u8 << bit }
+            prop_assert!(decode(&bytes).is_err());
+        }
+
+        #[test]
+        fn bytes_with_a_right_sum_may_be_anything(payload in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut bytes = MAGIC.to_vec();
+            bytes.extend(VERSION.to_le_bytes());
+            bytes.extend((payload.len() as u32).to_le_bytes());
+            bytes.extend(crc32fast::hash(&payload).to_le_bytes());
+            bytes.extend(payload);
+            let _ = decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn another_version_is_called_that() {
+        let mut bytes = encode(b"key", &Profile::default());
+        bytes[8] = 9;
+        assert_eq!(decode(&bytes), Err(Damage::Version(9)));
+    }
+}

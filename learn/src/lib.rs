@@ -1,0 +1,22 @@
+//! Learns from a run of a workload what its next run will read (docs/internals/learning.md).
+//!
+//! | module | what it decides |
+//! |---|---|
+//! | [`workload`] | which runs are runs of the same workload |
+//! | [`recorder`] | what is kept of one run |
+//! | [`profile`] | what several runs have in common, with weights |
+//! | [`codec`] | how a profile is written |
+//! | [`store`] | where profiles are kept, and which of them |
+//! | [`replay`] | what to look up and to read ahead, by how far the run has come |
+//! | [`private`] | which paths are never learned |
+//!
+//! Only [`store`] touches the system. Nothing here reads a clock.
+
+pub mod codec;
+pub mod private;
+pub mod profile;
+pub mod recorder;
+pub mod replay;
+pub mod steps;
+pub mod store;
+pub mod workload;

@@ -1,0 +1,269 @@
+//! Keeps what a run touches, in the order of first use.
+//!
+//! A path gets one step, and further steps if the run comes back to other parts of the file much later: reads join the step that
+//! the file had last, as long as fewer than [`NEAR_STEPS`] steps were begun since, or the step has fewer than [`STEP_PARTS_MAX`]
+//! parts and [`STEP_BYTES_MAX`] bytes. So two files that are read side by side take turns in pieces.
+//!
+//! Parts are whole blocks of [`BLOCK_BYTES`], each kept once: what is read again is not kept again.
+//!
+//! Bounds: [`STEPS_MAX`] steps, [`PARTS_MAX`] parts, [`PATHS_MAX_BYTES`] bytes of paths. Beyond that nothing new is kept.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::steps::{Acts, Part, Run, Step};
+
+/// Steps of a run.
+pub const STEPS_MAX: usize = 1 << 16;
+
+/// Parts of all steps.
+pub const PARTS_MAX: usize = 1 << 18;
+
+/// Bytes of all paths.
+pub const PATHS_MAX_BYTES: usize = 8 << 20;
+
+/// Parts are rounded to blocks of so many bytes, as the policy's blocks.
+pub const BLOCK_BYTES: u64 = 8 * 1024;
+
+/// A file that is read while fewer steps were begun since its last one goes on with that step.
+const NEAR_STEPS: usize = 16;
+
+/// A step that is not near goes on as long as it is smaller.
+const STEP_PARTS_MAX: usize = 256;
+const STEP_BYTES_MAX: u64 = 8 << 20;
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub struct Recorder {
+    steps: Vec<Step>,
+    paths: HashMap<Arc<[u8]>, usize>,
+    files: Vec<File>,
+    /// Files by the number that their reads have.
+    numbers: HashMap<u64, usize>,
+    parts: usize,
+    path_bytes: usize,
+    is_cut: bool,
+}
+
+#[derive(Debug)]
+struct File {
+    path: Arc<[u8]>,
+    /// Its first step, its last one, and the bytes of that.
+    first: usize,
+    step: usize,
+    step_bytes: u64,
+    /// Blocks that were read: disjoint ranges in ascending order.
+    read: Vec<Range<u64>>,
+}
+
+impl Recorder {
+    /// Keeps nothing yet.
+    pub fn new() -> Self {
+        Recorder::default()
+    }
+
+    /// A path was touched, `at_ms` after the start of the run.
+    pub fn touch(&mut self, path: &[u8], acts: Acts, at_ms: u32) {
+        if let Some(&file) = self.paths.get(path) {
+            let first = &mut self.steps[self.files[file].first];
+            first.acts = first.acts | acts;
+            return;
+        }
+        let _ = self.add(path, acts, at_ms);
+    }
+
+    /// The file of this number has this path. Its reads come under the number.
+    pub fn identify(&mut self, number: u64, path: &[u8], at_ms: u32) {
+        let known = self.paths.get(path).copied();
+        if let Some(file) = known.or_else(|| self.add(path, Acts::default(), at_ms)) {
+            self.numbers.insert(number, file);
+        }
+    }
+
+    /// Whether the path of this number is known.
+    pub fn knows(&self, number: u64) -> bool {
+        self.numbers.contains_key(&number)
+    }
+
+    /// A range of bytes of the file of this number was read. Without its path, that is not kept.
+    pub fn read(&mut self, number: u64, range: Range<u64>, at_ms: u32) {
+        let Some(&file) = self.numbers.get(&number) else { return };
+        let (first, end) = (range.start / BLOCK_BYTES, range.end.div_ceil(BLOCK_BYTES));
+        for (start, end) in unread(&mut self.files[file].read, first..end) {
+            self.read_blocks(file, start..end, at_ms);
+        }
+    }
+
+    /// The end of the file of this number was read.
+    pub fn read_end(&mut self, number: u64) {
+        let Some(&file) = self.numbers.get(&number) else { return };
+        let first = &mut self.steps[self.files[file].first];
+        first.acts = first.acts | Acts::END;
+    }
+
+    fn read_blocks(&mut self, file: usize, blocks: Range<u64>, at_ms: u32) {
+        let part = Part { start: blocks.start * BLOCK_BYTES, end: blocks.end * BLOCK_BYTES };
+        let File { step, step_bytes, .. } = self.files[file];
+        let is_near = self.steps.len() - step <= NEAR_STEPS;
+        let parts = self.steps[step].parts.len();
+        let goes_on = is_near || (parts < STEP_PARTS_MAX && step_bytes < STEP_BYTES_MAX);
+        let has_room = self.parts < PARTS_MAX && (goes_on || self.steps.len() < STEPS_MAX);
+        let continued = self.steps[step].parts.last_mut().filter(|last| last.end == part.start);
+        if let Some(last) = continued.filter(|_| goes_on) {
+            last.end = part.end;
+        } else if has_room {
+            if !goes_on {
+                let path = Arc::clone(&self.files[file].path);
+                (self.files[file].step, self.files[file].step_bytes) = (self.steps.len(), 0);
+                self.steps.push(Step { path, acts: Acts::READ, parts: Vec::new(), at_ms });
+            }
+            self.steps[self.files[file].step].parts.push(part);
+            self.parts += 1;
+        } else {
+            self.is_cut = true;
+            return;
+        }
+        let file = &mut self.files[file];
+        file.step_bytes += part.bytes();
+        let step = &mut self.steps[file.step];
+        step.acts = step.acts | Acts::READ;
+    }
+
+    fn add(&mut self, path: &[u8], acts: Acts, at_ms: u32) -> Option<usize> {
+        if self.steps.len() >= STEPS_MAX || self.path_bytes + path.len() > PATHS_MAX_BYTES {
+            self.is_cut = true;
+            return None;
+        }
+        let path: Arc<[u8]> = path.into();
+        let (file, step) = (self.files.len(), self.steps.len());
+        self.path_bytes += path.len();
+        let (first, step_bytes, read) = (step, 0, Vec::new());
+        self.files.push(File { path: Arc::clone(&path), first, step, step_bytes, read });
+        self.steps.push(Step { path: Arc::clone(&path), acts, parts: Vec::new(), at_ms });
+        self.paths.insert(path, file);
+        Some(file)
+    }
+
+    /// What was kept, in the order of first use.
+    pub fn finish(self) -> Run {
+        let mut steps = self.steps;
+        steps.sort_by_key(|step| step.at_ms); // Stable: within a millisecond as it came.
+        Run { steps, is_cut: self.is_cut }
+    }
+
+    /// Steps so far.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Whether nothing was touched.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+}
+
+/// The parts of `blocks` that are not in `read`, which gets them.
+fn unread(read: &mut Vec<Range<u64>>, blocks: Range<u64>) -> Vec<(u64, u64)> {
+    if blocks.is_empty() {
+        return Vec::new();
+    }
+    // Ranges that overlap `blocks` or touch it.
+    let first = read.partition_point(|range| range.end < blocks.start);
+    let last = read.partition_point(|range| range.start <= blocks.end);
+    let mut missing = Vec::new();
+    let mut from = blocks.start;
+    for range in &read[first..last] {
+        if from < range.start.min(blocks.end) {
+            missing.push((from, range.start.min(blocks.end)));
+        }
+        from = from.max(range.end);
+    }
+    if from < blocks.end {
+        missing.push((from, blocks.end));
+    }
+    let start =
+        read[first..last].first().map_or(blocks.start, |range| range.start.min(blocks.start));
+    let end = read[first..last].last().map_or(blocks.end, |range| range.end.max(blocks.end));
+    read.splice(first..last, std::iter::once(start..end));
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const KIB: u64 = 1024;
+
+    fn parts(run: &Run, path: &str) -> Vec<Vec<(u64, u64)>> {
+        let of = run.steps.iter().filter(|step| *step.path == *path.as_bytes());
+        of.map(|step| {
+            step.parts.iter().map(|part| (part.start / 8 / KIB, part.end / 8 / KIB)).collect()
+        })
+        .collect()
+    }
+
+    #[test]
+    fn reads_in_a_row_are_one_part_and_what_is_read_again_is_kept_once() {
+        let mut recorder = Recorder::new();
+        recorder.touch(b"/a", Acts::OPEN, 0);
+        recorder.identify(7, b"/a", 0);
+        for at in [0, 4, 8, 12, 100, 0, 8, 96] {
+            recorder.read(7, at * KIB..(at + 4) * KIB, 1);
+        }
+        recorder.read(9, 0..1, 1);
+        let run = recorder.finish();
+        assert_eq!(run.steps.len(), 1);
+        assert_eq!(run.steps[0].acts, Acts::OPEN | Acts::READ);
+        assert_eq!(parts(&run, "/a"), [vec![(0, 2), (12, 13)]]);
+    }
+
+    #[test]
+    fn files_that_are_read_side_by_side_take_turns() {
+        let mut recorder = Recorder::new();
+        for (number, name) in (0..40).map(|number| (number, format!("/{number}"))) {
+            recorder.identify(number, name.as_bytes(), 0);
+        }
+        const MIB: u64 = 1 << 20;
+        for at in 0..20 {
+            recorder.read(0, at * MIB..(at + 1) * MIB, at as u32);
+            recorder.read(39, at * MIB..(at + 1) * MIB, at as u32);
+        }
+        let run = recorder.finish();
+        assert_eq!(parts(&run, "/0").len(), 2, "it goes on with a near step of its own");
+        assert_eq!(parts(&run, "/39").len(), 1, "its step is near");
+        let all: u64 = run.steps.iter().flat_map(|step| &step.parts).map(Part::bytes).sum();
+        assert_eq!(all, 40 * MIB);
+    }
+
+    #[test]
+    fn steps_are_in_the_order_of_first_use_and_bounded() {
+        let mut recorder = Recorder::new();
+        recorder.touch(b"/late", Acts::LOOK, 9);
+        recorder.touch(b"/early", Acts::LOOK, 3);
+        for number in 0..STEPS_MAX {
+            recorder.touch(format!("/{number}").as_bytes(), Acts::LOOK, 20);
+        }
+        let run = recorder.finish();
+        assert!(run.is_cut && run.steps.len() == STEPS_MAX);
+        assert_eq!((&*run.steps[0].path, &*run.steps[1].path), (&b"/early"[..], &b"/late"[..]));
+    }
+
+    proptest! {
+        #[test]
+        fn each_block_is_kept_exactly_once(ranges in prop::collection::vec((0_u64..100, 0_u64..20), 1..60)) {
+            let (mut read, mut kept) = (Vec::new(), vec![0; 200]);
+            for &(start, length) in &ranges {
+                for (from, to) in unread(&mut read, start..start + length) {
+                    (from..to).for_each(|block| kept[block as usize] += 1);
+                }
+                prop_assert!(read.windows(2).all(|pair| pair[0].end < pair[1].start));
+            }
+            for block in 0..200 {
+                let is_read = ranges.iter().any(|&(start, length)| (start..start + length).contains(&block));
+                prop_assert_eq!(kept[block as usize], i32::from(is_read));
+            }
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Looks ahead of a run in the profile of its workload.
+//!
+//! The *cursor* is the furthest step that the run has come to. Ahead of it, a *window* of steps is asked for: names to look up,
+//! folders to list, and files to read. A step that the run touches need not be the next one: what it touches within the window
+//! counts as found, whatever the order.
+//!
+//! The window begins at [`WINDOW_FIRST`] if this very command has run before, and at [`WINDOW_ALIKE`] if only one like it has. It
+//! doubles with each step that is found, up to [`WINDOW_MAX`]. So a wrong profile costs a few lookups, and one that is right for a
+//! while costs a window.
+//!
+//! The replay stops if fewer than one in [`FOUND_MIN`] of the steps that were asked for a window ago were found, or of what the run
+//! touches, and also if nothing that is looked up has to be waited for.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::profile::{Profile, Weighted};
+use crate::steps::{Acts, Part};
+
+/// Steps asked for ahead of the cursor at the start: a command that has run before, and one like it.
+const WINDOW_FIRST: usize = 512;
+const WINDOW_ALIKE: usize = 8;
+
+/// Steps asked for ahead of the cursor.
+const WINDOW_MAX: usize = 1024;
+
+/// The replay stops if the run has come to fewer than one of so many steps.
+const FOUND_MIN: usize = 4;
+
+/// Touches of the run before that is judged.
+const JUDGED_MIN: usize = 64;
+
+/// Answers in a row that nobody had to wait for before the replay stops: the data is in memory.
+const QUICK_MAX: u32 = 128;
+
+/// What is to be done ahead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Look the name up, which may not be there.
+    Look(Arc<[u8]>),
+    /// List the folder.
+    List(Arc<[u8]>),
+    /// Read the file: these parts in this order, or all of it.
+    Read(Arc<[u8]>, Option<Vec<Part>>),
+}
+
+/// How much may be asked for now.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Lookups and listings.
+    pub names: usize,
+    /// Files to read.
+    pub files: usize,
+}
+
+/// Why a replay asks for nothing more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The run does something else than the profile says.
+    Wrong,
+    /// What the profile says is in memory.
+    InMemory,
+}
+
+/// What became of a replay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Steps that the profile expects.
+    pub expected: usize,
+    /// Those that were asked for.
+    pub asked: usize,
+    /// Those of them that the run came to.
+    pub found: usize,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Replay {
+    steps: Vec<Ahead>,
+    /// The steps of a path, in order.
+    of_path: HashMap<Arc<[u8]>, Vec<u32>>,
+    /// The first step that was not asked for.
+    next: usize,
+    /// One past the furthest step that the run has come to.
+    cursor: usize,
+    window: usize,
+    /// Steps that were found, and all touches of the run.
+    found: usize,
+    touches: usize,
+    quick: u32,
+    stop: Option<Stop>,
+}
+
+#[derive(Debug)]
+struct Ahead {
+    path: Arc<[u8]>,
+    request: Option<Request>,
+    is_found: bool,
+}
+
+impl Replay {
+    /// Of a profile; `is_exact`: of this very command.
+    pub fn new(profile: &Profile, is_exact: bool) -> Self {
+        let likely = profile.steps.iter().filter(|step| step.is_likely());
+        let steps: Vec<Ahead> = likely
+            .map(|step| {
+                let (path, request) = (Arc::clone(&step.path), Some(request_of(step)));
+                Ahead { path, request, is_found: false }
+            })
+            .collect();
+        let mut of_path: HashMap<_, Vec<u32>> = HashMap::new();
+        for (at, step) in steps.iter().enumerate() {
+            of_path.entry(Arc::clone(&step.path)).or_default().push(at as u32);
+        }
+        let window = if is_exact { WINDOW_FIRST } else { WINDOW_ALIKE };
+        Replay {
+            steps,
+            of_path,
+            next: 0,
+            cursor: 0,
+            window,
+            found: 0,
+            touches: 0,
+            quick: 0,
+            stop: None,
+        }
+    }
+
+    /// The run has touched a path. Returns whether the profile expected it.
+    pub fn touch(&mut self, path: &[u8]) -> bool {
+        self.touches += 1;
+        self.judge();
+        let Some(all) = self.of_path.get(path) else { return false };
+        let new = all.iter().map(|&at| at as usize).find(|&at| !self.steps[at].is_found);
+        let Some(at) = new else { return true };
+        self.steps[at].is_found = true;
+        self.found += 1;
+        self.window = (self.window * 2).min(WINDOW_MAX);
+        // A step far ahead was met by accident, or the run has another order.
+        if at < self.next + self.window {
+            self.cursor = self.cursor.max(at + 1);
+        }
+        true
+    }
+
+    fn judge(&mut self) {
+        let due = self.touches.max(self.next.saturating_sub(self.window));
+        if self.touches >= JUDGED_MIN && self.found * FOUND_MIN < due {
+            self.stop = self.stop.or(Some(Stop::Wrong));
+        }
+    }
+
+    /// The run, whose touches are not seen, has come to all steps that were asked for but the last `left`.
+    pub fn come_to(&mut self, left: usize) {
+        self.cursor = self.cursor.max(self.next.saturating_sub(left));
+    }
+
+    /// A lookup has ended; `waited`: it had to wait for a device.
+    pub fn looked_up(&mut self, waited: bool) {
+        self.quick = if waited { 0 } else { self.quick + 1 };
+        if self.quick >= QUICK_MAX {
+            self.stop = self.stop.or(Some(Stop::InMemory));
+        }
+    }
+
+    /// What is to be done next, as far as there is room.
+    pub fn requests(&mut self, mut room: Room) -> Vec<Request> {
+        let mut requests = Vec::new();
+        while self.stop.is_none() && self.next < self.steps.len().min(self.cursor + self.window) {
+            let step = &mut self.steps[self.next];
+            let left = match &step.request {
+                Some(Request::Read(..)) => &mut room.files,
+                _ => &mut room.names,
+            };
+            if !step.is_found {
+                let Some(rest) = left.checked_sub(1) else { break };
+                *left = rest;
+                requests.extend(step.request.take());
+            }
+            self.next += 1;
+        }
+        requests
+    }
+
+    /// Whether something may be asked for later on.
+    pub fn is_under_way(&self) -> bool {
+        self.stop.is_none() && self.next < self.steps.len()
+    }
+
+    /// Whether steps that were asked for may still be found.
+    pub fn is_awaited(&self) -> bool {
+        self.stop.is_none() && self.cursor < self.steps.len()
+    }
+
+    /// Why it has stopped, if it has.
+    pub fn stop(&self) -> Option<Stop> {
+        self.stop
+    }
+
+    /// What has become of it so far.
+    pub fn counts(&self) -> Counts {
+        Counts { expected: self.steps.len(), asked: self.next, found: self.found }
+    }
+
+    /// Whether this path was asked for, and the run has not come to it.
+    pub fn is_missed(&self, path: &[u8]) -> bool {
+        let all = self.of_path.get(path).into_iter().flatten();
+        let mut asked = all.map(|&at| at as usize).filter(|&at| at < self.next).peekable();
+        asked.peek().is_some() && asked.all(|at| !self.steps[at].is_found)
+    }
+}
+
+fn request_of(step: &Weighted) -> Request {
+    let path = Arc::clone(&step.path);
+    let parts: Vec<Part> = step.likely_parts().collect();
+    match step.acts {
+        _ if !parts.is_empty() => Request::Read(path, (!step.is_whole()).then_some(parts)),
+        acts if acts.has(Acts::LIST) => Request::List(path),
+        _ => Request::Look(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steps::{Run, Step};
+
+    const MUCH: Room = Room { names: usize::MAX, files: usize::MAX };
+
+    fn profile(names: usize) -> Profile {
+        let step = |at: usize| Step {
+            path: format!("/{at}").as_bytes().into(),
+            acts: Acts::LOOK,
+            parts: Vec::new(),
+            at_ms: at as u32,
+        };
+        let mut profile = Profile::new("x".into());
+        profile.learn(Run { steps: (0..names).map(step).collect(), is_cut: false }, |_| true);
+        profile
+    }
+
+    fn touch(replay: &mut Replay, at: usize) -> bool {
+        replay.touch(format!("/{at}").as_bytes())
+    }
+
+    #[test]
+    fn a_window_is_asked_for_and_moves_with_the_run() {
+        let mut replay = Replay::new(&profile(5000), true);
+        assert_eq!(replay.requests(MUCH).len(), WINDOW_FIRST);
+        assert_eq!(replay.requests(MUCH).len(), 0);
+        assert!(touch(&mut replay, 0) && !touch(&mut replay, 9999));
+        assert_eq!(replay.requests(MUCH).len(), WINDOW_MAX + 1 - WINDOW_FIRST);
+        assert!(touch(&mut replay, 100));
+        assert_eq!(replay.requests(MUCH).len(), 100);
+        assert!(touch(&mut replay, 50), "in another order");
+        assert_eq!(replay.requests(MUCH).len(), 0);
+        assert_eq!(replay.counts(), Counts { expected: 5000, asked: 1125, found: 3 });
+        assert!(
+            replay.is_missed(b"/51") && !replay.is_missed(b"/50") && !replay.is_missed(b"/4000")
+        );
+    }
+
+    #[test]
+    fn a_command_that_is_only_alike_begins_small() {
+        let mut replay = Replay::new(&profile(100), false);
+        assert_eq!(replay.requests(MUCH).len(), WINDOW_ALIKE);
+        for at in 0..3 {
+            let _ = touch(&mut replay, at);
+        }
+        assert_eq!(replay.requests(MUCH).len(), 8 * WINDOW_ALIKE + 3 - WINDOW_ALIKE);
+    }
+
+    #[test]
+    fn a_wrong_profile_stops() {
+        let mut replay = Replay::new(&profile(5000), true);
+        for at in (0..5000).step_by(5) {
+            let _ = replay.requests(MUCH);
+            let _ = touch(&mut replay, at);
+        }
+        assert_eq!(replay.stop(), Some(Stop::Wrong));
+        assert!(replay.counts().asked < 2 * WINDOW_MAX);
+    }
+
+    #[test]
+    fn a_profile_of_what_is_in_memory_stops() {
+        let mut replay = Replay::new(&profile(5000), true);
+        let asked = replay.requests(Room { names: 1000, files: 0 }).len();
+        (0..asked).for_each(|_| replay.looked_up(false));
+        assert_eq!(replay.stop(), Some(Stop::InMemory));
+        let _ = touch(&mut replay, 0);
+        assert!(replay.requests(MUCH).is_empty());
+    }
+
+    #[test]
+    fn room_bounds_what_is_asked_for() {
+        let mut replay = Replay::new(&profile(100), true);
+        assert_eq!(replay.requests(Room { names: 7, files: 0 }).len(), 7);
+        let _ = touch(&mut replay, 8);
+        assert_eq!(replay.requests(Room { names: 1, files: 0 }), [Request::Look(b"/7"[..].into())]);
+        assert_eq!(replay.requests(Room { names: 1, files: 0 }), [Request::Look(b"/9"[..].into())]);
+    }
+
+    #[test]
+    fn a_file_that_is_read_to_its_end_is_wanted_as_long_as_it_is() {
+        let step = |acts, start| Step {
+            path: b"/a"[..].into(),
+            acts,
+            parts: vec![Part { start, end: 8192 }],
+            at_ms: 0,
+        };
+        let request = |step| {
+            let mut profile = Profile::new("x".into());
+            profile.learn(Run { steps: vec![step], is_cut: false }, |_| true);
+            Replay::new(&profile, true).requests(MUCH)
+        };
+        let path: Arc<[u8]> = b"/a"[..].into();
+        let whole = request(step(Acts::OPEN | Acts::READ | Acts::END, 0));
+        assert_eq!(whole, [Request::Read(Arc::clone(&path), None)]);
+        let part = vec![Part { start: 4096, end: 8192 }];
+        assert_eq!(request(step(Acts::READ | Acts::END, 4096)), [Request::Read(path, Some(part))]);
+    }
+}

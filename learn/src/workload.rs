@@ -1,0 +1,131 @@
+//! Which runs are runs of the same workload.
+//!
+//! A run has two names. The *exact* one is of its command line and its folder. The *alike* one is of the shape of its command line:
+//! options without their values, numbers without their digits, and words that name files by their extensions alone. Runs of
+//! `cc -c a.c` and of `cc -c b.c` are alike, and so are two of `python3 train.py` with another `--seed`.
+//!
+//! A name that the user gives (`--workload`) stands for both.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Characters of a name for people.
+const NAME_MAX: usize = 200;
+
+/// A word that is longer tells more than a shape would: it is a program by itself (`sh -c`, `python3 -c`).
+const WORD_MAX_BYTES: usize = 64;
+
+/// The names of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// For people.
+    pub name: String,
+    /// The key of this very command.
+    pub exact: Vec<u8>,
+    /// The key of commands like it; the same if the user has named the workload.
+    pub alike: Vec<u8>,
+}
+
+impl Workload {
+    /// Of a command line that is run in `folder`.
+    pub fn of_command(command: &[OsString], folder: &Path) -> Self {
+        let mut exact = b"exact".to_vec();
+        let words = command.iter().map(OsString::as_os_str);
+        for word in [folder.as_os_str()].into_iter().chain(words) {
+            exact.push(0);
+            exact.extend_from_slice(&digest(word.as_bytes()).to_le_bytes());
+        }
+        let mut alike = b"alike".to_vec();
+        let mut before = None;
+        for (at, word) in command.iter().enumerate() {
+            let shape = if at == 0 { word.as_bytes().to_vec() } else { shape(word) };
+            if before.as_ref() != Some(&shape) {
+                alike.push(0);
+                alike.extend_from_slice(&digest(&shape).to_le_bytes());
+            }
+            before = Some(shape);
+        }
+        let exact = digest(&exact).to_le_bytes().to_vec();
+        let alike = digest(&alike).to_le_bytes().to_vec();
+        Workload { name: shown(command), exact, alike }
+    }
+
+    /// Of this name, which the user has given.
+    pub fn named(name: &str) -> Self {
+        let key = [b"named\0", name.as_bytes()].concat();
+        let key = digest(&key).to_le_bytes().to_vec();
+        Workload { name: name.chars().take(NAME_MAX).collect(), exact: key.clone(), alike: key }
+    }
+}
+
+/// A word without what differs from run to run.
+fn shape(word: &OsStr) -> Vec<u8> {
+    let word = word.as_bytes();
+    let option = word.split(|&byte| byte == b'=').next().filter(|_| word.starts_with(b"-"));
+    let names_file = word.iter().any(|&byte| byte == b'/' || byte == b'.');
+    match option {
+        Some(option) => option.to_vec(),
+        None if word.len() > WORD_MAX_BYTES && word.contains(&b' ') => word.to_vec(),
+        None if names_file => {
+            let extension = Path::new(OsStr::from_bytes(word)).extension();
+            [b"*.", extension.unwrap_or_default().as_bytes()].concat()
+        }
+        None => {
+            let mut shape: Vec<u8> =
+                word.iter().map(|byte| if byte.is_ascii_digit() { b'#' } else { *byte }).collect();
+            shape.dedup_by(|a, b| (*a, *b) == (b'#', b'#'));
+            shape
+        }
+    }
+}
+
+/// The command line in one line.
+fn shown(command: &[OsString]) -> String {
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    let line = words.join(" ");
+    let clean = line.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
+    clean.take(NAME_MAX).collect()
+}
+
+/// 64 bits of `bytes` by FNV-1a. Two workloads with one digest would share a profile, which costs speed alone.
+fn digest(bytes: &[u8]) -> u64 {
+    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(line: &str, folder: &str) -> Workload {
+        let command: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        Workload::of_command(&command, Path::new(folder))
+    }
+
+    #[test]
+    fn the_same_command_is_the_same_workload_only_in_its_folder() {
+        assert_eq!(of("cc -c a.c", "/x"), of("cc -c a.c", "/x"));
+        assert_ne!(of("cc -c a.c", "/x").exact, of("cc -c a.c", "/y").exact);
+        assert_ne!(of("cc -c a.c", "/x").exact, of("cc -c b.c", "/x").exact);
+    }
+
+    #[test]
+    fn commands_are_alike_that_differ_in_what_differs_from_run_to_run() {
+        let alike = |a, b| of(a, "/x").alike == of(b, "/y").alike;
+        assert!(alike("cc -c a.c", "cc -c src/b.c"));
+        assert!(alike("md5sum a.bin b.bin", "md5sum c.bin d.bin e.bin"));
+        assert!(alike("python3 train --seed=1 -n 10", "python3 train --seed=22 -n 200"));
+        assert!(!alike("cc -c a.c", "cc -E a.c"));
+        assert!(!alike("cc -c a.c", "gcc -c a.c"));
+        assert!(!alike("cc -c a.c", "cc -c a.h"));
+        assert!(!alike("git status", "git log"));
+    }
+
+    #[test]
+    fn a_given_name_stands_for_both() {
+        let named = Workload::named("nightly");
+        assert_eq!((&named.exact, named.name.as_str()), (&named.alike, "nightly"));
+        assert_ne!(named.exact, Workload::named("daily").exact);
+    }
+}
