@@ -24,6 +24,7 @@ mod signals;
 mod sim;
 mod size;
 mod standard_output;
+mod state;
 mod store;
 mod summary;
 mod usage;

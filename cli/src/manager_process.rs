@@ -19,9 +19,12 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use foretell_manager::{Manager, ManagerError, ManagerState, Options, Report, Root};
+use foretell_manager::learn::store::StoreError;
+use foretell_manager::{Lesson, Manager, ManagerError, ManagerState, Options, Report, Root};
 use foretell_protocol::Listener;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -35,6 +38,9 @@ const REPORT_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long to wait for the process to end after its report. It takes longer only if a device holds it up.
 const END_PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long the report waits for what was learned to be written.
+const LESSON_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Prefix of a line about a panic in the manager; such lines precede its report.
 const TOLD: &str = "panic ";
@@ -273,13 +279,17 @@ fn serve(
         Ok(manager) => {
             until();
             // Programs that outlive the run are told that it is over, even if there is no report.
-            let report = manager.stop();
+            let (mut report, lesson) = manager.finish();
+            let learning = lesson.map(Learning::start);
+            let problem = learning.as_ref().and_then(Learning::problem);
+            report.learned.problem = problem.or(report.learned.problem);
             if let Some(mut reporter) = reporter {
                 for line in panics::told() {
                     let _ = writeln!(reporter, "{TOLD}{}", without_controls(&line));
                 }
                 let _ = serde_json::to_vec(&report).map(|text| reporter.write_all(&text));
             }
+            learning.into_iter().for_each(Learning::end);
             0
         }
         Err(error) => {
@@ -289,6 +299,32 @@ fn serve(
     };
     // SAFETY: ends the process at once; what `exit` would run belongs to the parent.
     unsafe { libc::_exit(code) }
+}
+
+/// A lesson that is being written, by a thread: the folder may be on a slow file system, and the report is waited for.
+struct Learning {
+    thread: JoinHandle<()>,
+    written: Receiver<Result<(), StoreError>>,
+}
+
+impl Learning {
+    fn start(lesson: Lesson) -> Self {
+        let (sender, written) = channel();
+        let thread = thread::spawn(move || {
+            let _ = sender.send(lesson.learn());
+        });
+        Learning { thread, written }
+    }
+
+    /// Why it cannot be written, as far as that is known soon.
+    fn problem(&self) -> Option<String> {
+        let result = self.written.recv_timeout(LESSON_PATIENCE).ok()?;
+        result.err().map(|error| error.to_string())
+    }
+
+    fn end(self) {
+        let _ = self.thread.join();
+    }
 }
 
 /// Replaces `files` by /dev/null; the descriptors stay open.

@@ -32,7 +32,7 @@ use crate::opens::{self, Channel, Guard};
 use crate::output_file::{self, Named, OutputFile};
 use crate::signals::Taken;
 use crate::summary::{Ended, Ending, Summary};
-use crate::{library, panics, signals, size};
+use crate::{library, panics, signals, size, state};
 
 /// Names a fault to be injected into the manager; for tests.
 const FAULT_VARIABLE: &str = "FORETELL_TEST_FAULT";
@@ -80,6 +80,14 @@ pub(crate) struct RunArgs {
     /// after PROGRAM's output)
     #[arg(long, value_name = "FILE")]
     explain: Option<PathBuf>,
+
+    /// Neither use what earlier runs of this command have read, nor learn from this run
+    #[arg(long)]
+    no_learn: bool,
+
+    /// Call this run one of the workload NAME: what its runs read is learned together, whatever their command lines are
+    #[arg(long, value_name = "NAME", conflicts_with = "no_learn")]
+    workload: Option<String>,
 
     /// Print no summary. Without --json and --explain, foretell's own process then becomes PROGRAM, which has the pid and the
     /// parent that it would have without foretell
@@ -267,6 +275,8 @@ fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
     let decisions_max = if args.explain.is_some() { DECISIONS_MAX } else { 0 };
     let (release, (sources, lineage)) = (args.release, args.hints.open(&args.command)?);
     let observes = args.observe != Observe::None && args.hints.may_prefetch();
+    let learns = observes && !args.no_learn;
+    let learn = learns.then(|| state::learn(&args.command, args.workload.as_deref())).flatten();
     let (root, opens) = (None, None); // The manager's starter knows them.
     let options = Options {
         budget_bytes,
@@ -277,6 +287,7 @@ fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
         observes,
         root,
         opens,
+        learn,
         fault,
     };
     Ok(options)

@@ -46,13 +46,18 @@ use foretell_protocol::Listener;
 pub use budget::{available_memory_bytes, machine_memory_bytes};
 pub use fault::Fault;
 pub use feed::SourceItem;
+pub use foretell_learn as learn;
 pub use outside::Root;
 pub use reads::BLOCK_BYTES;
-pub use report::{BlockReport, HintReport, ManagerState, NameReport, ProgramReport, Report};
+pub use report::{
+    BlockReport, HintReport, LearnReport, ManagerState, NameReport, ProgramReport, Report,
+};
 
 use connections::Connections;
 use driver::done::DoneQueue;
 use outside::Outside;
+pub use session::learning::{Learn, Lesson};
+
 use session::{Parts, Session};
 use threads::Threads;
 
@@ -95,6 +100,8 @@ pub struct Options {
     pub root: Option<Root>,
     /// What tells of opens of programs without the library, if anything does.
     pub opens: Option<opens::Opens>,
+    /// What is to be learned, and where from; `None` for nothing.
+    pub learn: Option<Learn>,
     /// A deliberate fault, for tests.
     pub fault: Option<Fault>,
 }
@@ -121,7 +128,7 @@ pub struct Manager {
     budget_bytes: u64,
     stop: Arc<AtomicBool>,
     bell: Arc<DoneQueue>,
-    report: Receiver<Report>,
+    report: Receiver<(Report, Option<Lesson>)>,
 }
 
 impl Manager {
@@ -163,6 +170,7 @@ impl Manager {
             lineage: options.lineage,
             observes: options.observes,
             opens: options.opens,
+            learn: options.learn,
             fault: options.fault,
         };
         let mut session = Session::new(config, parts);
@@ -175,7 +183,7 @@ impl Manager {
                 let report = catch_unwind(AssertUnwindSafe(|| session.run()));
                 let _ = sender.send(report.unwrap_or_else(|panic| {
                     let reason = panic_message(panic.as_ref());
-                    Report::empty(ManagerState::Failed(reason), budget_bytes)
+                    (Report::empty(ManagerState::Failed(reason), budget_bytes), None)
                 }));
             })
             .map_err(ManagerError::Start)?;
@@ -189,16 +197,21 @@ impl Manager {
 
     /// Ends the manager and returns its report. Waits 2 s at most.
     pub fn stop(self) -> Report {
+        self.finish().0
+    }
+
+    /// As [`stop`](Self::stop), also returns what is to be learned from the run.
+    pub fn finish(self) -> (Report, Option<Lesson>) {
         self.stop.store(true, Ordering::Release);
         self.bell.ring();
         match self.report.recv_timeout(REPORT_PATIENCE) {
             Ok(report) => report,
             Err(RecvTimeoutError::Timeout) => {
-                Report::empty(ManagerState::Unresponsive, self.budget_bytes)
+                (Report::empty(ManagerState::Unresponsive, self.budget_bytes), None)
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let state = ManagerState::Failed("its thread ended".into());
-                Report::empty(state, self.budget_bytes)
+                (Report::empty(state, self.budget_bytes), None)
             }
         }
     }

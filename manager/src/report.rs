@@ -54,6 +54,25 @@ pub struct NameReport {
     pub stall_s: f64,
 }
 
+/// What was known of the workload from earlier runs, and what became of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LearnReport {
+    /// Whether there was a profile.
+    pub is_known: bool,
+    /// Steps that it expected.
+    pub expected: u64,
+    /// Those of them that were looked up or read ahead.
+    pub asked: u64,
+    /// Those of them that the run came to.
+    pub found: u64,
+    /// Why nothing more was asked for, if that was decided.
+    pub stopped: Option<String>,
+    /// Why the store could not be used.
+    pub problem: Option<String>,
+    /// Steps of this run.
+    pub kept: u64,
+}
+
 /// What the programs did, summed over all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProgramReport {
@@ -113,6 +132,9 @@ pub struct Report {
     /// Names looked up ahead.
     #[serde(default)]
     pub names: NameReport,
+    /// What earlier runs have shown.
+    #[serde(default)]
+    pub learned: LearnReport,
     /// Programs.
     pub programs: ProgramReport,
     /// The first refusal, in words.
@@ -131,6 +153,7 @@ impl Report {
             hints: HintReport::default(),
             blocks: BlockReport::default(),
             names: NameReport::default(),
+            learned: LearnReport::default(),
             programs: ProgramReport::default(),
             first_refusal: None,
             explanation: None,

@@ -15,6 +15,7 @@ mod advice;
 mod arguments;
 mod disclosures;
 mod fetches;
+pub(crate) mod learning;
 mod messages;
 mod names;
 mod observed;
@@ -36,6 +37,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use self::advice::AdviceStreams;
 use self::arguments::Arguments;
 use self::disclosures::Supply;
+pub(crate) use self::learning::Lesson;
+use self::learning::{Learn, Learning};
 use self::observed::Observed;
 use self::opens::Openers;
 use self::sighted::Sighted;
@@ -53,7 +56,7 @@ use crate::opens::Opens;
 use crate::outside::Outside;
 use crate::process_files::ProcessFiles;
 use crate::programs::Program;
-use crate::report::{BlockReport, HintReport, ManagerState, ProgramReport, Report};
+use crate::report::{BlockReport, HintReport, LearnReport, ManagerState, ProgramReport, Report};
 use crate::source::Setting;
 use crate::threads::Threads;
 
@@ -119,6 +122,8 @@ pub(crate) struct Session {
     /// Those whose opens are told.
     openers: Openers,
     walking: Walking,
+    /// `None` if nothing is to be learned.
+    learning: Option<Learning>,
     /// Number of sources so far.
     sources: u64,
     /// The stream of hints from scripts, which any program may read.
@@ -152,15 +157,19 @@ pub(crate) struct Parts {
     pub(crate) observes: bool,
     pub(crate) outside: Option<Outside>,
     pub(crate) opens: Option<Opens>,
+    pub(crate) learn: Option<Learn>,
     pub(crate) fault: Option<Fault>,
 }
 
 impl Session {
     pub(crate) fn new(config: Config, parts: Parts) -> Self {
         let Parts { connections, watched_max, threads, done, stop, lineage, .. } = parts;
-        let Parts { observes, outside, opens, fault, .. } = parts;
+        let Parts { observes, outside, opens, learn, fault, .. } = parts;
         let mut policy = Policy::new(config);
         let external = policy.open_stream(Nanos::ZERO, SCRIPTS, None);
+        let mounts = Mounts::read();
+        let learning =
+            learn.map(|learn| Learning::new(learn, &mounts, Arc::clone(&done), &threads));
         let observer = Observer::new(Arc::clone(&done), threads.clone(), observes);
         Session {
             clock: Instant::now(),
@@ -176,7 +185,7 @@ impl Session {
             interest: false,
             is_behind: false,
             policy_has_more: false,
-            mounts: Mounts::read(),
+            mounts,
             waiting: Waiting::default(),
             streams: 0,
             feeds: Vec::new(),
@@ -189,6 +198,7 @@ impl Session {
             sighted: Sighted::new(outside),
             openers: Openers::new(opens),
             walking: Walking::new(observes),
+            learning,
             sources: 0,
             external,
             ending_ns: 0,
@@ -203,8 +213,8 @@ impl Session {
         }
     }
 
-    /// Runs until it is stopped. Returns the report.
-    pub(crate) fn run(mut self) -> Report {
+    /// Runs until it is stopped. Returns the report, and what is to be learned.
+    pub(crate) fn run(mut self) -> (Report, Option<Lesson>) {
         loop {
             self.done.hush();
             if self.stop.load(Ordering::Acquire) {
@@ -220,7 +230,11 @@ impl Session {
         while self.is_behind && began.elapsed() < LAST_WORDS {
             self.take_in();
         }
-        self.report()
+        let (learned, lesson) = match self.learning.take() {
+            Some(learning) => learning.finish(),
+            None => Default::default(),
+        };
+        (Report { learned, ..self.report() }, lesson)
     }
 
     fn now(&self) -> Nanos {
@@ -234,6 +248,7 @@ impl Session {
     fn turn(&mut self) {
         self.take_in();
         self.walk_ahead();
+        self.replay_ahead();
         self.start_fetches();
         self.release_evicted();
         self.update_interest();
@@ -271,7 +286,8 @@ impl Session {
     fn update_interest(&mut self) {
         // Without fetched blocks that wait to be read, a pause needs no records.
         let pauses = self.paused_for.is_some() && self.policy.pending_blocks() == 0;
-        let wanted = (self.is_active() && !pauses) || self.fault.ignores_rings();
+        let wanted =
+            (self.is_active() && !pauses) || self.fault.ignores_rings() || self.watches_to_learn();
         self.set_interest(wanted);
     }
 
@@ -364,6 +380,7 @@ impl Session {
             hints: HintReport::new(&counts, self.source_errors),
             blocks: BlockReport::new(self.policy.config().block_bytes, &counts),
             names: self.walking.report(),
+            learned: LearnReport::default(),
             programs,
             first_refusal: self.first_refusal,
             explanation: self.explanation.map(|explanation| explanation.text(&decisions, dropped)),

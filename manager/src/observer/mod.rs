@@ -95,7 +95,13 @@ const STACK_BYTES: usize = 256 * 1024;
 pub(crate) enum Observation {
     /// These byte ranges of `file` became present in the memory of `process`. `waited`: how long it has waited meanwhile, if that
     /// was probably for this file.
-    Touched { process: ProcessId, file: FileId, ranges: Vec<Range<u64>>, waited: Option<Duration> },
+    Touched {
+        process: ProcessId,
+        file: FileId,
+        path: PathBuf,
+        ranges: Vec<Range<u64>>,
+        waited: Option<Duration>,
+    },
     /// A mapping is touched in order: next comes `range` of the file `path`.
     Begins { process: ProcessId, mapping: u64, file: FileId, path: PathBuf, range: Range<u64> },
     /// A mapping is not touched in order any more, or is no more.

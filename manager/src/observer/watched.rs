@@ -512,7 +512,8 @@ impl Known {
         let (file, mapping) = (file.id, self.number);
         let verdict = self.order.note(&ranges, waited);
         if looker.is_busy {
-            looker.seen.push(Observation::Touched { process, file, ranges, waited: None });
+            let path = self.mapping.path.clone();
+            looker.seen.push(Observation::Touched { process, file, path, ranges, waited: None });
         }
         match verdict {
             Some(Verdict::Begins(from_bytes)) => self.begins_at = Some(from_bytes),

@@ -62,11 +62,14 @@ impl Session {
             && let Some(observation) = self.observed.waiting.pop_front()
         {
             match observation {
-                Observation::Touched { process, file, ranges, waited } => {
+                Observation::Touched { process, file, path, ranges, waited } => {
                     let (now, of) = (self.now(), ReaderId(process));
                     let mut reads = Reads::new(&mut self.policy, now, of);
                     self.observed.waits += u64::from(waited.is_some());
                     let mut waited = waited.map(|waited| Nanos(waited.as_nanos() as u64));
+                    if let Some(learning) = &mut self.learning {
+                        learning.mapped((file, &path), &ranges, waited, (&self.mounts, now));
+                    }
                     for range in ranges {
                         reads.take_pages(file, range, waited.take());
                     }
@@ -183,6 +186,7 @@ mod tests {
         let touched = || Observation::Touched {
             process: PROCESS,
             file: FileId(1),
+            path: PathBuf::new(),
             ranges: ranges.clone(),
             waited: None,
         };

@@ -23,7 +23,9 @@ impl Session {
         }
         let (policy, ended_programs) = (&mut self.policy, &mut self.ended_programs);
         let (walking, streams) = (&mut self.walking, &mut self.streams);
-        let mut known = Known { files: self.files.as_ref(), arguments: self.arguments.as_mut() };
+        let (files, arguments) = (self.files.as_ref(), self.arguments.as_mut());
+        let learning = self.learning.as_mut().map(|learning| (learning, &self.mounts));
+        let mut known = Known { files, arguments, learning };
         let mut touches = Vec::new();
         let (mut behind, mut ended_processes, mut advices) = (false, Vec::new(), Vec::new());
         self.programs.retain_mut(|program| {
@@ -32,7 +34,10 @@ impl Session {
             let ended = program.has_ended();
             program.drain_while(ended, |event| {
                 match event {
-                    Event::Call(record) => reads.take(record),
+                    Event::Call(record) => {
+                        known.learning.iter_mut().for_each(|(learning, _)| learning.call(&record));
+                        reads.take(record);
+                    }
                     Event::Touch(touch) => touches.push(touch),
                     Event::Advice(advice) => advices.push((of, advice)),
                 }
@@ -42,6 +47,7 @@ impl Session {
             let told_blocks = reads.told_blocks();
             walking.take((of, &mut program.walker), &mut known, &touches, now);
             touches.clear();
+            known.learning.iter_mut().for_each(|(learning, _)| learning.take_calls(now));
             let is_behind = told_blocks >= TURN_BLOCKS_MAX;
             behind |= is_behind;
             if ended && !is_behind {

@@ -24,9 +24,11 @@ use foretell_protocol::{STALL_THRESHOLD_NS, Touch};
 
 use super::Session;
 use super::arguments::Arguments;
+use super::learning::{Learning, REPLAY};
 use super::names::Names;
 use crate::driver::done::Ahead;
 use crate::lineage::ProcessId;
+use crate::mounts::Mounts;
 use crate::process_files::ProcessFiles;
 use crate::programs::Program;
 use crate::report::NameReport;
@@ -113,6 +115,7 @@ pub(crate) struct Walker {
 pub(super) struct Known<'a> {
     pub(super) files: Option<&'a ProcessFiles>,
     pub(super) arguments: Option<&'a mut Arguments>,
+    pub(super) learning: Option<(&'a mut Learning, &'a Mounts)>,
 }
 
 impl Known<'_> {
@@ -211,7 +214,11 @@ impl Walking {
         names.begin_turn(touches);
         for touch in touches {
             let place = names.place(process, files, touch);
-            let (Some((folder, name)), Some(action)) = (place, action_of(touch)) else { continue };
+            let Some((folder, name)) = place else { continue };
+            if let Some((learning, mounts)) = &mut known.learning {
+                learning.touch(folder, name, touch, mounts, now);
+            }
+            let Some(action) = action_of(touch) else { continue };
             let waited = touch.duration_ns >= STALL_THRESHOLD_NS;
             quick_touches = if waited { 0 } else { quick_touches + 1 };
             if action != Action::List && known.has_named(process, folder, name) {
@@ -383,13 +390,14 @@ impl Session {
         }
         let count = self.programs.len();
         let first = self.walking.next_look % count;
+        let learns = self.watches_to_learn();
         let (mut has_changed, mut is_young, mut glimpses) = (false, false, GLIMPSES_MAX);
         for at in (first..first + count.min(LOOKS_MAX)).map(|at| at % count) {
             let is_read = self.reads_ahead(at);
             let program = &mut self.programs[at];
             has_changed |= note_waits(program, now, &mut glimpses);
             is_young |= now.saturating_sub(program.walker.begun_at) < YOUNG;
-            let is_quiet = program.walker.is_quiet(now, is_read);
+            let is_quiet = program.walker.is_quiet(now, is_read) && !learns;
             if !is_quiet && !program.wants_names() && self.walking.can_watch(program) {
                 if let Some(path) = &mut program.walker.path {
                     path.0.forget();
@@ -399,6 +407,9 @@ impl Session {
             } else if is_quiet && program.wants_names() {
                 program.want_names(false);
             }
+        }
+        if let Some(learning) = self.learning.as_mut().filter(|_| has_changed) {
+            learning.has_waited(now);
         }
         self.note_memory_of_walks();
         self.walking.next_look = first + LOOKS_MAX.min(count);
@@ -439,6 +450,10 @@ impl Session {
     /// Takes in lookups that have ended, and asks for more.
     pub(super) fn walk_ahead(&mut self) {
         for Ahead { walk: number, listed, on, waited } in self.driver.take_ahead() {
+            if number == REPLAY {
+                self.learning.iter_mut().for_each(|learning| learning.looked_up(waited));
+                continue;
+            }
             let Some((_, walker)) = self.walker(number) else { continue };
             walker.under_way = walker.under_way.saturating_sub(1);
             walker.is_due |= walker.under_way <= UNDER_WAY_LOW;

@@ -1,0 +1,422 @@
+//! Learning: keeps what the run touches, and looks ahead in what earlier runs of the workload have touched.
+//!
+//! Names come from the touches of programs, files and their parts from records of reads and from page tables. A read names a file
+//! by its number; the open before it tells the path. [`foretell_learn`] decides what to keep and what to ask for. Here is what
+//! surrounds it: lookups, the stream of the files, and when a run is watched.
+//!
+//! A run is watched from its start, and while its calls wait or a replay goes on. So a run whose data is in memory costs what it
+//! costs without learning, and teaches nothing.
+//!
+//! The profile is read by a thread of its own, since the folder may lie on a slow file system. It is changed after the run
+//! ([`Lesson`]).
+
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::thread;
+
+use foretell_learn::private::Private;
+use foretell_learn::profile::Profile;
+use foretell_learn::recorder::Recorder;
+use foretell_learn::replay::{Replay, Request, Room, Stop};
+use foretell_learn::steps::{Acts, Part};
+use foretell_learn::store::{Store, StoreError};
+use foretell_learn::workload::Workload;
+use foretell_policy::{DeviceId, Extent, FileId, HinterId, Nanos, Order, Segment, StreamId};
+use foretell_protocol::{Record, RecordKind, STALL_THRESHOLD_NS, Touch, stall_threshold_ns};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::Session;
+use crate::driver::done::DoneQueue;
+use crate::driver::file::file_id;
+use crate::mounts::Mounts;
+use crate::report::LearnReport;
+use crate::source::{Certainty, Disclosure};
+use crate::threads::Threads;
+
+/// The number of the replay among the walks.
+pub(super) const REPLAY: u64 = u64::MAX;
+
+/// The hinter of the replay.
+const LEARNED: HinterId = HinterId(1 << 49);
+
+/// Lookups under way at a time. As many as the threads of a device that look ahead.
+const UNDER_WAY_MAX: usize = 48;
+
+/// Files disclosed that wait to be looked up by the policy.
+const FILES_WAITING_MAX: usize = 256;
+
+/// A run is watched for so long from its start, and after a call that has waited.
+const WATCHED: Nanos = Nanos(100_000_000);
+
+/// A run that has waited for less has nothing to learn.
+const WAITED_MIN: Nanos = Nanos(2_000_000);
+
+/// Reads that wait for the open that names their file, in a turn.
+const CALLS_MAX: usize = 1 << 16;
+
+/// Stack of the thread that reads the profile.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// What a manager needs to learn.
+#[derive(Debug)]
+pub struct Learn {
+    /// Where profiles are kept.
+    pub store: Store,
+    /// The workload of the run.
+    pub workload: Workload,
+    /// Paths that are not learned.
+    pub private: Private,
+    /// Folders of temporary files. What lies in one, on its own file system, is not learned.
+    pub temporary: Vec<PathBuf>,
+}
+
+/// What is to be learned from a run that has ended.
+#[derive(Debug)]
+pub struct Lesson {
+    learn: Learn,
+    recorder: Recorder,
+    replay: Option<(Replay, bool)>,
+}
+
+impl Lesson {
+    /// Changes the profiles of the workload.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn learn(self) -> Result<(), StoreError> {
+        let Lesson { learn: Learn { store, workload, .. }, recorder, replay } = self;
+        let run = recorder.finish();
+        let exact = replay.as_ref().filter(|(_, is_exact)| *is_exact);
+        let lost = |path: &[u8]| exact.is_some_and(|(replay, _)| replay.is_missed(path));
+        if workload.alike != workload.exact {
+            let again = run.clone();
+            store.update(&workload.alike, &workload.name, |profile| {
+                profile.learn(again, |_| true)
+            })?;
+        }
+        store.update(&workload.exact, &workload.name, |profile| profile.learn(run, lost))
+    }
+}
+
+/// A profile that was found, and whether it is of this very command.
+type Found = Result<Option<(Profile, bool)>, StoreError>;
+
+/// See the [module](self).
+pub(super) struct Learning {
+    learn: Learn,
+    /// CLOCK_MONOTONIC at the start.
+    began_ns: u64,
+    recorder: Recorder,
+    found: Option<Receiver<Found>>,
+    replay: Option<(Replay, bool)>,
+    problem: Option<String>,
+    /// The devices of temporary folders.
+    temporary: Vec<(Vec<u8>, DeviceId)>,
+    /// Opens of this turn: when they returned, and their files.
+    opens: Vec<(u64, FileId)>,
+    /// Reads of this turn.
+    calls: Vec<Record>,
+    stream: Option<StreamId>,
+    under_way: usize,
+    touches: u64,
+    /// When a call has waited last, and for how long in all.
+    waited_at: Nanos,
+    waited: Nanos,
+    path: Vec<u8>,
+}
+
+impl Learning {
+    pub(super) fn new(
+        learn: Learn,
+        mounts: &Mounts,
+        bell: Arc<DoneQueue>,
+        threads: &Threads,
+    ) -> Self {
+        let temporary = learn
+            .temporary
+            .iter()
+            .map(|folder| (folder.as_os_str().as_bytes().to_vec(), mounts.device_of(folder)));
+        Learning {
+            temporary: temporary.collect(),
+            found: load(&learn, bell, threads),
+            learn,
+            began_ns: monotonic_ns(),
+            recorder: Recorder::new(),
+            replay: None,
+            problem: None,
+            opens: Vec::new(),
+            calls: Vec::new(),
+            stream: None,
+            under_way: 0,
+            touches: 0,
+            waited_at: Nanos::ZERO,
+            waited: Nanos::ZERO,
+            path: Vec::new(),
+        }
+    }
+
+    /// Whether the run is to be watched.
+    pub(super) fn watches(&self, now: Nanos) -> bool {
+        let is_awaited = self.replay.as_ref().is_some_and(|(replay, _)| replay.is_awaited());
+        is_awaited || self.found.is_some() || now.saturating_sub(self.waited_at) < WATCHED
+    }
+
+    /// Calls of a program have waited.
+    pub(super) fn has_waited(&mut self, now: Nanos) {
+        self.waited_at = now;
+    }
+
+    fn at_ms(&self, end_ns: u64) -> u32 {
+        let end_ns = if end_ns == 0 { monotonic_ns() } else { end_ns };
+        u32::try_from(end_ns.saturating_sub(self.began_ns) / 1_000_000).unwrap_or(u32::MAX)
+    }
+
+    /// A program has read or opened a file. Its path may come with the touch that follows.
+    pub(super) fn call(&mut self, record: &Record) {
+        if record.kind == RecordKind::Open && record.inode != 0 {
+            self.opens.push((record.end_ns, file_id(record.device, record.inode)));
+        } else if record.kind == RecordKind::Read && self.calls.len() < CALLS_MAX {
+            self.calls.push(*record);
+        }
+    }
+
+    /// A program has touched a path.
+    pub(super) fn touch(
+        &mut self,
+        folder: &[u8],
+        name: &[u8],
+        touch: &Touch,
+        mounts: &Mounts,
+        now: Nanos,
+    ) {
+        let waited = touch.duration_ns >= STALL_THRESHOLD_NS;
+        if waited {
+            (self.waited_at, self.waited.0) = (now, self.waited.0 + touch.duration_ns);
+        }
+        self.touches += 1;
+        let mut path = std::mem::take(&mut self.path);
+        path.clear();
+        path.extend_from_slice(folder);
+        if !folder.ends_with(b"/") {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        if !self.is_private(&path, mounts) {
+            let at_ms = self.at_ms(touch.end_ns.saturating_sub(touch.duration_ns));
+            self.recorder.touch(&path, acts_of(touch), at_ms);
+            let same = |&&(end_ns, _): &&(u64, FileId)| end_ns == touch.end_ns;
+            let opened = self.opens.iter().find(same).filter(|_| touch.flags.is_open());
+            if let Some(&(_, FileId(number))) = opened {
+                self.recorder.identify(number, &path, at_ms);
+            }
+            if let Some((replay, _)) = &mut self.replay {
+                replay.touch(&path);
+            }
+        }
+        self.path = path;
+    }
+
+    /// Takes in the reads of this turn, after its touches.
+    pub(super) fn take_calls(&mut self, now: Nanos) {
+        for record in std::mem::take(&mut self.calls) {
+            let FileId(number) = file_id(record.device, record.inode);
+            let start = record.offset_bytes;
+            let at_ms = self.at_ms(record.end_ns.saturating_sub(record.duration_ns));
+            if record.duration_ns >= stall_threshold_ns(record.length_bytes) {
+                (self.waited_at, self.waited.0) = (now, self.waited.0 + record.duration_ns);
+            }
+            match record.length_bytes {
+                0 => self.recorder.read_end(number),
+                bytes => self.recorder.read(number, start..start.saturating_add(bytes), at_ms),
+            }
+        }
+        self.opens.clear();
+    }
+
+    /// A process has touched parts of a mapped file.
+    pub(super) fn mapped(
+        &mut self,
+        (FileId(number), path): (FileId, &Path),
+        ranges: &[Range<u64>],
+        waited: Option<Nanos>,
+        (mounts, now): (&Mounts, Nanos),
+    ) {
+        if let Some(waited) = waited {
+            (self.waited_at, self.waited.0) = (now, self.waited.0 + waited.0);
+        }
+        let (path, at_ms) = (path.as_os_str().as_bytes(), self.at_ms(0));
+        if !self.recorder.knows(number) {
+            if self.is_private(path, mounts) {
+                return;
+            }
+            self.recorder.identify(number, path, at_ms);
+        }
+        for range in ranges {
+            self.recorder.read(number, range.clone(), at_ms);
+        }
+        if let Some((replay, _)) = &mut self.replay {
+            replay.touch(path);
+        }
+    }
+
+    fn is_private(&self, path: &[u8], mounts: &Mounts) -> bool {
+        let is_temporary = |(folder, device): &(Vec<u8>, DeviceId)| {
+            let rest = path.strip_prefix(&folder[..]);
+            rest.is_some_and(|rest| rest.starts_with(b"/"))
+                && mounts.device_of(Path::new(std::ffi::OsStr::from_bytes(path))) == *device
+        };
+        self.learn.private.has(path) || self.temporary.iter().any(is_temporary)
+    }
+
+    /// A lookup ahead has ended.
+    pub(super) fn looked_up(&mut self, waited: bool) {
+        self.under_way = self.under_way.saturating_sub(1);
+        if let Some((replay, _)) = &mut self.replay {
+            replay.looked_up(waited);
+        }
+    }
+
+    fn take_found(&mut self) {
+        let Some(receiver) = &self.found else { return };
+        match receiver.try_recv() {
+            Err(TryRecvError::Empty) => return,
+            Ok(Ok(Some((profile, is_exact)))) => {
+                self.replay = Some((Replay::new(&profile, is_exact), is_exact));
+            }
+            Ok(Err(error)) => self.problem = Some(error.to_string()),
+            Ok(Ok(None)) | Err(TryRecvError::Disconnected) => {}
+        }
+        self.found = None;
+    }
+
+    /// The report, and what is to be learned.
+    pub(super) fn finish(self) -> (LearnReport, Option<Lesson>) {
+        let counts = self.replay.as_ref().map(|(replay, _)| replay.counts()).unwrap_or_default();
+        let stop = self.replay.as_ref().and_then(|(replay, _)| replay.stop());
+        let has_learned = self.waited >= WAITED_MIN || counts.found > 0;
+        let report = LearnReport {
+            is_known: self.replay.is_some(),
+            expected: counts.expected as u64,
+            asked: counts.asked as u64,
+            found: counts.found as u64,
+            stopped: stop.map(|stop| match stop {
+                Stop::Wrong => "this run differs".into(),
+                Stop::InMemory => "all of it is in memory".into(),
+            }),
+            problem: self.problem,
+            kept: self.recorder.len() as u64,
+        };
+        let is_lesson = has_learned && !self.recorder.is_empty() && stop != Some(Stop::InMemory);
+        let Learning { learn, recorder, replay, .. } = self;
+        (report, is_lesson.then_some(Lesson { learn, recorder, replay }))
+    }
+}
+
+/// Reads the profile of this very command, or of commands like it, by a thread. `None` if there can be no thread.
+fn load(learn: &Learn, bell: Arc<DoneQueue>, threads: &Threads) -> Option<Receiver<Found>> {
+    let permit = threads.permit()?;
+    let (sender, receiver) = channel();
+    let (store, workload) = (learn.store.clone(), learn.workload.clone());
+    let thread = thread::Builder::new().name("foretell-learned".into()).stack_size(STACK_BYTES);
+    let started = thread.spawn(move || {
+        let _permit = permit;
+        let exact = store.load(&workload.exact);
+        let found = match exact {
+            Ok(None) if workload.alike != workload.exact => {
+                store.load(&workload.alike).map(|found| found.map(|profile| (profile, false)))
+            }
+            exact => exact.map(|found| found.map(|profile| (profile, true))),
+        };
+        let _ = sender.send(found);
+        bell.ring();
+    });
+    started.is_ok().then_some(receiver)
+}
+
+fn acts_of(touch: &Touch) -> Acts {
+    let flags = touch.flags;
+    let act = match () {
+        () if flags.is_folder() => Acts::LIST,
+        () if flags.is_open() => Acts::OPEN,
+        () => Acts::LOOK,
+    };
+    if flags.is_failed() { act | Acts::FAIL } else { act }
+}
+
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+impl Session {
+    /// Whether the run is watched, to learn from it.
+    pub(super) fn watches_to_learn(&self) -> bool {
+        let now = self.now();
+        self.learning.as_ref().is_some_and(|learning| learning.watches(now))
+    }
+
+    /// Asks for what the run will touch, as earlier runs have shown.
+    pub(super) fn replay_ahead(&mut self) {
+        let Some(learning) = &mut self.learning else { return };
+        learning.take_found();
+        let Some((replay, _)) = &mut learning.replay else { return };
+        if replay.stop() == Some(Stop::Wrong)
+            && let Some(stream) = learning.stream.take()
+        {
+            self.streams -= 1;
+            let now = Nanos(self.clock.elapsed().as_nanos() as u64);
+            self.policy.close(now, stream);
+        }
+        let waiting = self.policy.waiting_hints_by(LEARNED);
+        if learning.touches == 0 {
+            replay.come_to(waiting + learning.under_way);
+        }
+        let names = UNDER_WAY_MAX.saturating_sub(learning.under_way);
+        let files = FILES_WAITING_MAX.saturating_sub(waiting);
+        for request in replay.requests(Room { names, files }) {
+            self.request_learned(request);
+        }
+    }
+
+    fn request_learned(&mut self, request: Request) {
+        let path_of = |path: &Arc<[u8]>| Path::new(std::ffi::OsStr::from_bytes(path)).to_owned();
+        let mut begins = || self.learning.iter_mut().for_each(|learning| learning.under_way += 1);
+        match request {
+            Request::Look(path) => {
+                begins();
+                self.driver.look(self.mounts.device_of(&path_of(&path)), REPLAY, (*path).into(), 0);
+            }
+            Request::List(folder) => {
+                begins();
+                self.driver.list(self.mounts.device_of(&path_of(&folder)), REPLAY, folder, None);
+            }
+            Request::Read(path, parts) => {
+                let Some(stream) = self.stream_of_learned() else { return };
+                let extent = parts.map_or(Extent::WholeFile, |parts| {
+                    Extent::Segments(parts.iter().map(segment_of).collect())
+                });
+                let (order, certainty) = (Order::Given, Certainty::MaybeUnread);
+                let path = path_of(&path);
+                let disclosure = Disclosure { path, extent, repeats: 1, order, certainty };
+                self.disclose(stream, disclosure);
+            }
+        }
+    }
+
+    fn stream_of_learned(&mut self) -> Option<StreamId> {
+        let now = self.now();
+        let learning = self.learning.as_mut()?;
+        if learning.stream.is_none() {
+            learning.stream = Some(self.policy.open_stream(now, LEARNED, None));
+            self.streams += 1;
+        }
+        learning.stream
+    }
+}
+
+fn segment_of(part: &Part) -> Segment {
+    Segment { offset_bytes: part.start, length_bytes: part.bytes() }
+}
