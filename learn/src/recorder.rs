@@ -95,11 +95,13 @@ impl Recorder {
         }
     }
 
-    /// The end of the file of this number was read.
-    pub fn read_end(&mut self, number: u64) {
+    /// Something was done to the file of this number: it was read to its end, or mapped.
+    pub fn note(&mut self, number: u64, acts: Acts) {
         let Some(&file) = self.numbers.get(&number) else { return };
-        let first = &mut self.steps[self.files[file].first];
-        first.acts = first.acts | Acts::END;
+        let File { first, step, .. } = self.files[file];
+        for step in [first, step] {
+            self.steps[step].acts = self.steps[step].acts | acts;
+        }
     }
 
     fn read_blocks(&mut self, file: usize, blocks: Range<u64>, at_ms: u32) {

@@ -9,7 +9,7 @@
 //! while costs a window.
 //!
 //! The replay stops if fewer than one in [`FOUND_MIN`] of the steps that were asked for a window ago were found, or of what the run
-//! touches, and also if nothing that is looked up has to be waited for.
+//! touches: the run does something else than the profile says.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,9 +30,6 @@ const FOUND_MIN: usize = 4;
 /// Touches of the run before that is judged.
 const JUDGED_MIN: usize = 64;
 
-/// Answers in a row that nobody had to wait for before the replay stops: the data is in memory.
-const QUICK_MAX: u32 = 128;
-
 /// What is to be done ahead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
@@ -40,8 +37,19 @@ pub enum Request {
     Look(Arc<[u8]>),
     /// List the folder.
     List(Arc<[u8]>),
-    /// Read the file: these parts in this order, or all of it.
-    Read(Arc<[u8]>, Option<Vec<Part>>),
+    /// Read the file.
+    Read(Arc<[u8]>, Extent),
+}
+
+/// What of a file is to be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// All of it, from the first byte to the last.
+    Whole,
+    /// These parts, in this order.
+    InOrder(Vec<Part>),
+    /// These parts, in some order.
+    InAnyOrder(Vec<Part>),
 }
 
 /// How much may be asked for now.
@@ -51,15 +59,6 @@ pub struct Room {
     pub names: usize,
     /// Files to read.
     pub files: usize,
-}
-
-/// Why a replay asks for nothing more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// The run does something else than the profile says.
-    Wrong,
-    /// What the profile says is in memory.
-    InMemory,
 }
 
 /// What became of a replay.
@@ -87,8 +86,7 @@ pub struct Replay {
     /// Steps that were found, and all touches of the run.
     found: usize,
     touches: usize,
-    quick: u32,
-    stop: Option<Stop>,
+    has_stopped: bool,
 }
 
 #[derive(Debug)]
@@ -121,8 +119,7 @@ impl Replay {
             window,
             found: 0,
             touches: 0,
-            quick: 0,
-            stop: None,
+            has_stopped: false,
         }
     }
 
@@ -146,7 +143,7 @@ impl Replay {
     fn judge(&mut self) {
         let due = self.touches.max(self.next.saturating_sub(self.window));
         if self.touches >= JUDGED_MIN && self.found * FOUND_MIN < due {
-            self.stop = self.stop.or(Some(Stop::Wrong));
+            self.has_stopped = true;
         }
     }
 
@@ -155,18 +152,10 @@ impl Replay {
         self.cursor = self.cursor.max(self.next.saturating_sub(left));
     }
 
-    /// A lookup has ended; `waited`: it had to wait for a device.
-    pub fn looked_up(&mut self, waited: bool) {
-        self.quick = if waited { 0 } else { self.quick + 1 };
-        if self.quick >= QUICK_MAX {
-            self.stop = self.stop.or(Some(Stop::InMemory));
-        }
-    }
-
     /// What is to be done next, as far as there is room.
     pub fn requests(&mut self, mut room: Room) -> Vec<Request> {
         let mut requests = Vec::new();
-        while self.stop.is_none() && self.next < self.steps.len().min(self.cursor + self.window) {
+        while !self.has_stopped && self.next < self.steps.len().min(self.cursor + self.window) {
             let step = &mut self.steps[self.next];
             let left = match &step.request {
                 Some(Request::Read(..)) => &mut room.files,
@@ -184,17 +173,17 @@ impl Replay {
 
     /// Whether something may be asked for later on.
     pub fn is_under_way(&self) -> bool {
-        self.stop.is_none() && self.next < self.steps.len()
+        !self.has_stopped && self.next < self.steps.len()
     }
 
     /// Whether steps that were asked for may still be found.
     pub fn is_awaited(&self) -> bool {
-        self.stop.is_none() && self.cursor < self.steps.len()
+        !self.has_stopped && self.cursor < self.steps.len()
     }
 
-    /// Why it has stopped, if it has.
-    pub fn stop(&self) -> Option<Stop> {
-        self.stop
+    /// Whether the run differs too much.
+    pub fn has_stopped(&self) -> bool {
+        self.has_stopped
     }
 
     /// What has become of it so far.
@@ -214,7 +203,11 @@ fn request_of(step: &Weighted) -> Request {
     let path = Arc::clone(&step.path);
     let parts: Vec<Part> = step.likely_parts().collect();
     match step.acts {
-        _ if !parts.is_empty() => Request::Read(path, (!step.is_whole()).then_some(parts)),
+        _ if step.is_whole() => Request::Read(path, Extent::Whole),
+        acts if !parts.is_empty() && acts.has(Acts::MAP) => {
+            Request::Read(path, Extent::InAnyOrder(parts))
+        }
+        _ if !parts.is_empty() => Request::Read(path, Extent::InOrder(parts)),
         acts if acts.has(Acts::LIST) => Request::List(path),
         _ => Request::Look(path),
     }
@@ -277,18 +270,8 @@ mod tests {
             let _ = replay.requests(MUCH);
             let _ = touch(&mut replay, at);
         }
-        assert_eq!(replay.stop(), Some(Stop::Wrong));
+        assert!(replay.has_stopped());
         assert!(replay.counts().asked < 2 * WINDOW_MAX);
-    }
-
-    #[test]
-    fn a_profile_of_what_is_in_memory_stops() {
-        let mut replay = Replay::new(&profile(5000), true);
-        let asked = replay.requests(Room { names: 1000, files: 0 }).len();
-        (0..asked).for_each(|_| replay.looked_up(false));
-        assert_eq!(replay.stop(), Some(Stop::InMemory));
-        let _ = touch(&mut replay, 0);
-        assert!(replay.requests(MUCH).is_empty());
     }
 
     #[test]
@@ -315,8 +298,11 @@ mod tests {
         };
         let path: Arc<[u8]> = b"/a"[..].into();
         let whole = request(step(Acts::OPEN | Acts::READ | Acts::END, 0));
-        assert_eq!(whole, [Request::Read(Arc::clone(&path), None)]);
+        assert_eq!(whole, [Request::Read(Arc::clone(&path), Extent::Whole)]);
         let part = vec![Part { start: 4096, end: 8192 }];
-        assert_eq!(request(step(Acts::READ | Acts::END, 4096)), [Request::Read(path, Some(part))]);
+        let in_order = [Request::Read(Arc::clone(&path), Extent::InOrder(part.clone()))];
+        assert_eq!(request(step(Acts::READ | Acts::END, 4096)), in_order);
+        let any = [Request::Read(path, Extent::InAnyOrder(part))];
+        assert_eq!(request(step(Acts::READ | Acts::MAP, 4096)), any);
     }
 }

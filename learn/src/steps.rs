@@ -20,10 +20,12 @@ impl Acts {
     pub const READ: Acts = Acts(16);
     /// It was read to its end.
     pub const END: Acts = Acts(32);
+    /// It was mapped. What is seen of that within some milliseconds has no order.
+    pub const MAP: Acts = Acts(64);
 
     /// The set of these bits. Others are dropped.
     pub fn from_bits(bits: u8) -> Self {
-        Acts(bits & 63)
+        Acts(bits & 127)
     }
 
     /// The bits of the set.

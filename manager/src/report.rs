@@ -65,8 +65,8 @@ pub struct LearnReport {
     pub asked: u64,
     /// Those of them that the run came to.
     pub found: u64,
-    /// Why nothing more was asked for, if that was decided.
-    pub stopped: Option<String>,
+    /// Whether nothing more was asked for, because the run differed.
+    pub has_stopped: bool,
     /// Why the store could not be used.
     pub problem: Option<String>,
     /// Steps of this run.

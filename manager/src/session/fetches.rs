@@ -10,6 +10,7 @@ use foretell_policy::{Cost, DeviceId, FileId, Nanos, Next, Outcome, Work};
 use foretell_protocol::layout::STALL_THRESHOLD_NS;
 
 use super::Session;
+use super::learning::Learning;
 use super::waiting::{Folder, Name};
 use crate::driver::{End, Ended, Subject};
 use crate::programs::Program;
@@ -108,7 +109,10 @@ impl Session {
                     End::Read(outcome) => {
                         match outcome {
                             Outcome::AlreadyCached => self.warmth.found(Instant::now()),
-                            Outcome::Fetched => self.warmth.waited(),
+                            Outcome::Fetched => {
+                                self.warmth.waited();
+                                self.learning.iter_mut().for_each(Learning::has_fetched);
+                            }
                             _ => {}
                         }
                         outcome

@@ -10,6 +10,7 @@
 //! The profile is read by a thread of its own, since the folder may lie on a slow file system. It is changed after the run
 //! ([`Lesson`]).
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use std::thread;
 use foretell_learn::private::Private;
 use foretell_learn::profile::Profile;
 use foretell_learn::recorder::Recorder;
-use foretell_learn::replay::{Replay, Request, Room, Stop};
+use foretell_learn::replay::{self, Replay, Request, Room};
 use foretell_learn::steps::{Acts, Part};
 use foretell_learn::store::{Store, StoreError};
 use foretell_learn::workload::Workload;
@@ -39,8 +40,11 @@ use crate::threads::Threads;
 /// The number of the replay among the walks.
 pub(super) const REPLAY: u64 = u64::MAX;
 
-/// The hinter of the replay.
-const LEARNED: HinterId = HinterId(1 << 49);
+/// Hinter numbers of replays begin here, one for each device: on one device all may be in memory, and nothing on another.
+const FIRST_LEARNED: u64 = 1 << 49;
+
+/// Devices with files that are read ahead. Files on further ones are not.
+const DEVICES_MAX: usize = 16;
 
 /// Lookups under way at a time. As many as the threads of a device that look ahead.
 const UNDER_WAY_MAX: usize = 48;
@@ -56,6 +60,10 @@ const WAITED_MIN: Nanos = Nanos(2_000_000);
 
 /// Reads that wait for the open that names their file, in a turn.
 const CALLS_MAX: usize = 1 << 16;
+
+/// After so many lookups in a row on a device that did not wait, its names are in memory: one in so many is looked up.
+const QUICK_MAX: u32 = 128;
+const QUICK_PROBE: u32 = 16;
 
 /// Stack of the thread that reads the profile.
 const STACK_BYTES: usize = 256 * 1024;
@@ -119,12 +127,17 @@ pub(super) struct Learning {
     opens: Vec<(u64, FileId)>,
     /// Reads of this turn.
     calls: Vec<Record>,
-    stream: Option<StreamId>,
+    /// The streams of files, by their devices.
+    streams: Vec<(DeviceId, HinterId, StreamId)>,
     under_way: usize,
+    /// Lookups in a row that did not wait.
+    quick: HashMap<DeviceId, u32>,
     touches: u64,
     /// When a call has waited last, and for how long in all.
     waited_at: Nanos,
     waited: Nanos,
+    /// Something had to be waited for ahead of the run.
+    has_helped: bool,
     path: Vec<u8>,
 }
 
@@ -149,11 +162,13 @@ impl Learning {
             problem: None,
             opens: Vec::new(),
             calls: Vec::new(),
-            stream: None,
+            streams: Vec::new(),
             under_way: 0,
+            quick: HashMap::new(),
             touches: 0,
             waited_at: Nanos::ZERO,
             waited: Nanos::ZERO,
+            has_helped: false,
             path: Vec::new(),
         }
     }
@@ -229,7 +244,7 @@ impl Learning {
                 (self.waited_at, self.waited.0) = (now, self.waited.0 + record.duration_ns);
             }
             match record.length_bytes {
-                0 => self.recorder.read_end(number),
+                0 => self.recorder.note(number, Acts::END),
                 bytes => self.recorder.read(number, start..start.saturating_add(bytes), at_ms),
             }
         }
@@ -257,6 +272,7 @@ impl Learning {
         for range in ranges {
             self.recorder.read(number, range.clone(), at_ms);
         }
+        self.recorder.note(number, Acts::MAP);
         if let Some((replay, _)) = &mut self.replay {
             replay.touch(path);
         }
@@ -271,12 +287,29 @@ impl Learning {
         self.learn.private.has(path) || self.temporary.iter().any(is_temporary)
     }
 
-    /// A lookup ahead has ended.
-    pub(super) fn looked_up(&mut self, waited: bool) {
+    /// A lookup ahead has ended; `device`: where, if it was of a name.
+    pub(super) fn looked_up(&mut self, device: Option<u64>, waited: bool) {
         self.under_way = self.under_way.saturating_sub(1);
-        if let Some((replay, _)) = &mut self.replay {
-            replay.looked_up(waited);
+        if let Some(device) = device {
+            let quick = self.quick.entry(DeviceId(device)).or_default();
+            *quick = if waited { 0 } else { quick.saturating_add(1) };
         }
+        self.has_helped |= waited;
+    }
+
+    /// A file has been fetched ahead.
+    pub(super) fn has_fetched(&mut self) {
+        self.has_helped = true;
+    }
+
+    /// Whether a name on this device is looked up: not if the names there are in memory, but for some, to see whether that goes on.
+    fn looks_at(&mut self, device: DeviceId) -> bool {
+        let quick = self.quick.entry(device).or_default();
+        if *quick < QUICK_MAX {
+            return true;
+        }
+        *quick = quick.saturating_add(1);
+        quick.is_multiple_of(QUICK_PROBE)
     }
 
     fn take_found(&mut self) {
@@ -295,21 +328,18 @@ impl Learning {
     /// The report, and what is to be learned.
     pub(super) fn finish(self) -> (LearnReport, Option<Lesson>) {
         let counts = self.replay.as_ref().map(|(replay, _)| replay.counts()).unwrap_or_default();
-        let stop = self.replay.as_ref().and_then(|(replay, _)| replay.stop());
-        let has_learned = self.waited >= WAITED_MIN || counts.found > 0;
+        let has_stopped = self.replay.as_ref().is_some_and(|(replay, _)| replay.has_stopped());
+        let has_learned = self.waited >= WAITED_MIN || self.has_helped;
         let report = LearnReport {
             is_known: self.replay.is_some(),
             expected: counts.expected as u64,
             asked: counts.asked as u64,
             found: counts.found as u64,
-            stopped: stop.map(|stop| match stop {
-                Stop::Wrong => "this run differs".into(),
-                Stop::InMemory => "all of it is in memory".into(),
-            }),
+            has_stopped,
             problem: self.problem,
             kept: self.recorder.len() as u64,
         };
-        let is_lesson = has_learned && !self.recorder.is_empty() && stop != Some(Stop::InMemory);
+        let is_lesson = has_learned && !self.recorder.is_empty();
         let Learning { learn, recorder, replay, .. } = self;
         (report, is_lesson.then_some(Lesson { learn, recorder, replay }))
     }
@@ -363,14 +393,15 @@ impl Session {
         let Some(learning) = &mut self.learning else { return };
         learning.take_found();
         let Some((replay, _)) = &mut learning.replay else { return };
-        if replay.stop() == Some(Stop::Wrong)
-            && let Some(stream) = learning.stream.take()
-        {
-            self.streams -= 1;
+        if replay.has_stopped() {
             let now = Nanos(self.clock.elapsed().as_nanos() as u64);
-            self.policy.close(now, stream);
+            for (_, _, stream) in learning.streams.drain(..) {
+                self.streams -= 1;
+                self.policy.close(now, stream);
+            }
         }
-        let waiting = self.policy.waiting_hints_by(LEARNED);
+        let waiting_by = |&(_, hinter, _): &_| self.policy.waiting_hints_by(hinter);
+        let waiting = learning.streams.iter().map(waiting_by).sum::<usize>();
         if learning.touches == 0 {
             replay.come_to(waiting + learning.under_way);
         }
@@ -382,38 +413,52 @@ impl Session {
     }
 
     fn request_learned(&mut self, request: Request) {
-        let path_of = |path: &Arc<[u8]>| Path::new(std::ffi::OsStr::from_bytes(path)).to_owned();
-        let mut begins = || self.learning.iter_mut().for_each(|learning| learning.under_way += 1);
+        let path_of = |path: &[u8]| Path::new(std::ffi::OsStr::from_bytes(path)).to_owned();
         match request {
             Request::Look(path) => {
-                begins();
-                self.driver.look(self.mounts.device_of(&path_of(&path)), REPLAY, (*path).into(), 0);
+                let device = self.mounts.device_of(&path_of(&path));
+                let Some(learning) = &mut self.learning else { return };
+                if learning.looks_at(device) {
+                    learning.under_way += 1;
+                    self.driver.look(device, REPLAY, (*path).into(), device.0);
+                }
             }
             Request::List(folder) => {
-                begins();
+                self.learning.iter_mut().for_each(|learning| learning.under_way += 1);
                 self.driver.list(self.mounts.device_of(&path_of(&folder)), REPLAY, folder, None);
             }
-            Request::Read(path, parts) => {
-                let Some(stream) = self.stream_of_learned() else { return };
-                let extent = parts.map_or(Extent::WholeFile, |parts| {
-                    Extent::Segments(parts.iter().map(segment_of).collect())
-                });
-                let (order, certainty) = (Order::Given, Certainty::MaybeUnread);
+            Request::Read(path, extent) => {
                 let path = path_of(&path);
-                let disclosure = Disclosure { path, extent, repeats: 1, order, certainty };
-                self.disclose(stream, disclosure);
+                let Some(stream) = self.stream_of_learned(&path) else { return };
+                let segments =
+                    |parts: Vec<Part>| Extent::Segments(parts.iter().map(segment_of).collect());
+                let (extent, order) = match extent {
+                    replay::Extent::Whole => (Extent::WholeFile, Order::Given),
+                    replay::Extent::InOrder(parts) => (segments(parts), Order::Given),
+                    replay::Extent::InAnyOrder(parts) => (segments(parts), Order::Any),
+                };
+                let certainty = Certainty::MaybeFile;
+                self.disclose(stream, Disclosure { path, extent, repeats: 1, order, certainty });
             }
         }
     }
 
-    fn stream_of_learned(&mut self) -> Option<StreamId> {
-        let now = self.now();
+    fn stream_of_learned(&mut self, path: &Path) -> Option<StreamId> {
+        let (now, device) = (self.now(), self.mounts.device_of(path));
         let learning = self.learning.as_mut()?;
-        if learning.stream.is_none() {
-            learning.stream = Some(self.policy.open_stream(now, LEARNED, None));
-            self.streams += 1;
+        let known = learning.streams.iter().find(|(other, ..)| *other == device);
+        if let Some(&(_, _, stream)) = known {
+            return Some(stream);
         }
-        learning.stream
+        let count = learning.streams.len();
+        if count >= DEVICES_MAX {
+            return None;
+        }
+        let hinter = HinterId(FIRST_LEARNED + count as u64);
+        let stream = self.policy.open_stream(now, hinter, None);
+        learning.streams.push((device, hinter, stream));
+        self.streams += 1;
+        Some(stream)
     }
 }
 

@@ -451,7 +451,7 @@ impl Session {
     pub(super) fn walk_ahead(&mut self) {
         for Ahead { walk: number, listed, on, waited } in self.driver.take_ahead() {
             if number == REPLAY {
-                self.learning.iter_mut().for_each(|learning| learning.looked_up(waited));
+                self.learning.iter_mut().for_each(|learning| learning.looked_up(on, waited));
                 continue;
             }
             let Some((_, walker)) = self.walker(number) else { continue };
