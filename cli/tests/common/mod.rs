@@ -11,7 +11,9 @@ use std::time::Duration;
 
 /// The command under test; its libraries lie beside it.
 pub(crate) fn foretell() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_foretell"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foretell"));
+    command.env("FORETELL_STATE", ""); // Nothing is learned.
+    command
 }
 
 /// `foretell run --quiet -- PROGRAM`, to which arguments are added: foretell's own process becomes the program.

@@ -101,7 +101,7 @@ impl Bench<'_> {
     fn hinted_search(&self, files: &[PathBuf], figures: &Path) -> Result<Command, String> {
         let foretell = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new(foretell);
-        command.args(["run", "--quiet", "--json"]).arg(figures).arg("--");
+        command.args(["run", "--no-learn", "--quiet", "--json"]).arg(figures).arg("--");
         let search = self.search(files);
         command.arg(search.get_program()).args(search.get_args());
         Ok(command)

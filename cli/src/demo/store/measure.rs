@@ -156,7 +156,7 @@ impl Bench<'_> {
             Hints::None => Command::new(self.grep),
             _ => {
                 let mut command = Command::new(std::env::current_exe()?);
-                command.args(["run", "--quiet", "--"]).arg(self.grep);
+                command.args(["run", "--no-learn", "--quiet", "--"]).arg(self.grep);
                 command
             }
         };
