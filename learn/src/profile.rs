@@ -227,8 +227,11 @@ impl Lacking {
 mod tests {
     use super::*;
 
-    fn run(steps: &[(&str, &[(u64, u64)])]) -> Run {
-        let step = |(at, (path, parts)): (usize, &(&str, &[(u64, u64)]))| Step {
+    /// A path, and its parts.
+    type Given<'a> = (&'a str, &'a [(u64, u64)]);
+
+    fn run(steps: &[Given<'_>]) -> Run {
+        let step = |(at, (path, parts)): (usize, &Given<'_>)| Step {
             path: path.as_bytes().into(),
             acts: Acts::OPEN,
             parts: parts.iter().map(|&(start, end)| Part { start, end }).collect(),
@@ -264,7 +267,7 @@ mod tests {
         let mut profile = Profile::new("x".into());
         for at in 0..20 {
             let has = at % 2 == 0;
-            let steps: &[(&str, &[(u64, u64)])] =
+            let steps: &[Given<'_>] =
                 if has { &[("/a", &[]), ("/b", &[])] } else { &[("/a", &[])] };
             profile.learn(run(steps), |_| true);
             let b = profile.steps.iter().find(|step| &*step.path == b"/b").expect("kept");

@@ -416,6 +416,7 @@ mod tests {
                 observes: true,
                 outside: None,
                 opens: None,
+                learn: None,
                 fault: None,
             },
         )
