@@ -10,7 +10,6 @@ use foretell_policy::{Cost, DeviceId, FileId, Nanos, Next, Outcome, Work};
 use foretell_protocol::layout::STALL_THRESHOLD_NS;
 
 use super::Session;
-use super::learning::Learning;
 use super::waiting::{Folder, Name};
 use crate::driver::{End, Ended, Subject};
 use crate::programs::Program;
@@ -109,12 +108,11 @@ impl Session {
                     End::Read(outcome) => {
                         match outcome {
                             Outcome::AlreadyCached => self.warmth.found(Instant::now()),
-                            Outcome::Fetched => {
-                                self.warmth.waited();
-                                self.learning.iter_mut().for_each(Learning::has_fetched);
-                            }
+                            Outcome::Fetched => self.warmth.waited(),
                             _ => {}
                         }
+                        let waited = outcome == Outcome::Fetched;
+                        self.learning.iter_mut().for_each(|learning| learning.looked_for(waited));
                         outcome
                     }
                     End::Failed(error) => {

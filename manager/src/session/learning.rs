@@ -55,7 +55,8 @@ const FILES_WAITING_MAX: usize = 256;
 /// A run is watched for so long from its start, and after a call that has waited.
 const WATCHED: Nanos = Nanos(100_000_000);
 
-/// A run that has waited for less has nothing to learn.
+/// A short run whose calls took less time has nothing to learn. Longer runs are asked whether they have given up the processor.
+const SHORT_NS: u64 = 50_000_000;
 const WAITED_MIN: Nanos = Nanos(2_000_000);
 
 /// Reads that wait for the open that names their file, in a turn.
@@ -136,8 +137,10 @@ pub(super) struct Learning {
     /// When a call has waited last, and for how long in all.
     waited_at: Nanos,
     waited: Nanos,
-    /// Something had to be waited for ahead of the run.
-    has_helped: bool,
+    /// What was looked up or fetched ahead in a row and was in memory.
+    in_row: u32,
+    /// The run has had to wait, or something ahead of it.
+    is_cold: bool,
     path: Vec<u8>,
 }
 
@@ -168,7 +171,8 @@ impl Learning {
             touches: 0,
             waited_at: Nanos::ZERO,
             waited: Nanos::ZERO,
-            has_helped: false,
+            in_row: 0,
+            is_cold: false,
             path: Vec::new(),
         }
     }
@@ -176,12 +180,14 @@ impl Learning {
     /// Whether the run is to be watched.
     pub(super) fn watches(&self, now: Nanos) -> bool {
         let is_awaited = self.replay.as_ref().is_some_and(|(replay, _)| replay.is_awaited());
-        is_awaited || self.found.is_some() || now.saturating_sub(self.waited_at) < WATCHED
+        let is_replayed = is_awaited && self.in_row < QUICK_MAX;
+        is_replayed || self.found.is_some() || now.saturating_sub(self.waited_at) < WATCHED
     }
 
-    /// Calls of a program have waited.
+    /// Calls of a program have waited, and it has given up the processor.
     pub(super) fn has_waited(&mut self, now: Nanos) {
         self.waited_at = now;
+        self.is_cold = true;
     }
 
     fn at_ms(&self, end_ns: u64) -> u32 {
@@ -294,12 +300,13 @@ impl Learning {
             let quick = self.quick.entry(DeviceId(device)).or_default();
             *quick = if waited { 0 } else { quick.saturating_add(1) };
         }
-        self.has_helped |= waited;
+        self.looked_for(waited);
     }
 
-    /// A file has been fetched ahead.
-    pub(super) fn has_fetched(&mut self) {
-        self.has_helped = true;
+    /// Something was looked up or fetched ahead of the run; `waited`: it was not in memory.
+    pub(super) fn looked_for(&mut self, waited: bool) {
+        self.in_row = if waited { 0 } else { self.in_row.saturating_add(1) };
+        self.is_cold |= waited;
     }
 
     /// Whether a name on this device is looked up: not if the names there are in memory, but for some, to see whether that goes on.
@@ -329,7 +336,9 @@ impl Learning {
     pub(super) fn finish(self) -> (LearnReport, Option<Lesson>) {
         let counts = self.replay.as_ref().map(|(replay, _)| replay.counts()).unwrap_or_default();
         let has_stopped = self.replay.as_ref().is_some_and(|(replay, _)| replay.has_stopped());
-        let has_learned = self.waited >= WAITED_MIN || self.has_helped;
+        // A short run may be over before it is seen to have given up the processor.
+        let is_short = monotonic_ns() - self.began_ns < SHORT_NS;
+        let has_learned = self.is_cold || is_short && self.waited >= WAITED_MIN;
         let report = LearnReport {
             is_known: self.replay.is_some(),
             expected: counts.expected as u64,
