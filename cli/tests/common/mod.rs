@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test crate uses its own part")]
 
+pub(crate) mod mounted;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;

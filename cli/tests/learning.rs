@@ -1,0 +1,173 @@
+//! Second runs of programs: what the first one has shown is looked up and read ahead.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use common::mounted::Mounted;
+use foretell_manager::learn::store::Store;
+use serde_json::Value;
+
+/// Not the first of PATH, which may be a script that runs many programs.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Files of the samples.
+const FILES: usize = 200;
+
+/// Reads half of the files in an order that nobody can guess.
+const SHUFFLED: &str =
+    "import os,random; all=sorted(os.listdir('a')); random.Random(7).shuffle(all)
+print(sum(len(open('a/'+name,'rb').read()) for name in all[:100]))";
+
+/// Touches pages of a mapped file here and there.
+const MAPPED: &str = "import mmap,random; file=open('big','rb'); all=mmap.mmap(file.fileno(),0,prot=1)
+places=random.Random(7).sample(range(len(all)//65536),64); print(sum(all[place*65536] for place in places))";
+
+/// Looks for names that are not there.
+const ABSENT: &str = "import os; print(sum(os.path.exists('a/none%d' % n) for n in range(150)))";
+
+fn fill(folder: &Path) {
+    fs::create_dir(folder.join("a")).expect("made");
+    for at in 0..FILES {
+        let path = folder.join(format!("a/{at:03}.bin"));
+        fs::write(path, vec![b'x'; 3_000 + at * 100]).expect("written");
+    }
+    fs::write(folder.join("big"), vec![b'y'; 16 << 20]).expect("written");
+}
+
+/// Runs of one workload, with a store of their own.
+struct Runs {
+    mounted: Mounted,
+    store: tempfile::TempDir,
+}
+
+impl Runs {
+    fn new() -> Option<Self> {
+        let mounted = Mounted::new(fill)?;
+        Some(Runs { mounted, store: tempfile::tempdir().expect("a folder") })
+    }
+
+    fn with(&self, command: &[&str], options: &[&str]) -> Value {
+        let options = [&["--no-hint-args"], options].concat();
+        self.mounted.run_with(command, &options, |run| {
+            run.env("FORETELL_STATE", self.store.path());
+        })
+    }
+
+    fn python(&self, program: &str) -> Value {
+        self.with(&[PYTHON, "-c", program], &[])
+    }
+
+    fn profiles(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.store.path()).expect("listed");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        paths.filter(|path| path.extension().is_some_and(|kind| kind == "profile")).collect()
+    }
+}
+
+fn number(figures: &Value, group: &str, key: &str) -> u64 {
+    assert_eq!(figures["manager"], "finished", "{figures}");
+    figures[group][key].as_u64().expect("a number")
+}
+
+#[test]
+fn files_that_the_first_run_has_read_are_read_ahead_of_the_second() {
+    let Some(runs) = Runs::new() else { return };
+    let first = runs.python(SHUFFLED);
+    assert_eq!(first["learned"]["is_known"], false, "{first}");
+    assert!(number(&first, "learned", "kept") >= 100, "{first}");
+    let second = runs.python(SHUFFLED);
+    assert_eq!(second["learned"]["is_known"], true, "{second}");
+    assert!(number(&second, "learned", "found") >= 100, "{second}");
+    let (useful, wasted) =
+        (number(&second, "blocks", "useful"), number(&second, "blocks", "wasted"));
+    assert!(useful >= 100 && wasted * 10 <= useful, "{second}");
+}
+
+#[test]
+fn mapped_pages_and_absent_names_are_learned() {
+    let Some(runs) = Runs::new() else { return };
+    let _ = runs.python(MAPPED);
+    let second = runs.python(MAPPED);
+    assert!(number(&second, "blocks", "useful") >= 64, "{second}");
+    let _ = runs.python(ABSENT);
+    let second = runs.python(ABSENT);
+    assert!(number(&second, "learned", "found") >= 150, "{second}");
+}
+
+#[test]
+fn another_command_line_learns_by_itself_or_from_one_like_it() {
+    let Some(runs) = Runs::new() else { return };
+    let cat = |files: &str, options: &[&str]| {
+        runs.with(&["sh", "-c", &format!("cat {files} | wc -c")], options)
+    };
+    let is_known = |figures: &Value| figures["learned"]["is_known"] == true;
+    assert!(!is_known(&cat("a/00*", &[])));
+    assert!(is_known(&cat("a/00*", &[])));
+    assert!(!is_known(&cat("a/00*", &["--workload", "mine"])));
+    assert!(is_known(&cat("a/01*", &["--workload", "mine"])));
+    let head = |file| runs.with(&["head", "-c", "10", file], &[]);
+    assert!(!is_known(&head("a/000.bin")));
+    assert!(is_known(&head("a/001.bin")), "the shape is the same");
+}
+
+#[test]
+fn a_run_without_learning_leaves_nothing() {
+    let Some(runs) = Runs::new() else { return };
+    let figures = runs.with(&[PYTHON, "-c", SHUFFLED], &["--no-learn"]);
+    assert_eq!(number(&figures, "learned", "kept"), 0);
+    let figures = runs.with(&[PYTHON, "-c", SHUFFLED], &["--no-hints"]);
+    assert_eq!(number(&figures, "learned", "kept"), 0);
+    let figures = runs.with(&[PYTHON, "-c", SHUFFLED], &["--observe", "none"]);
+    assert_eq!(number(&figures, "learned", "kept"), 0);
+    assert!(runs.profiles().is_empty());
+}
+
+#[test]
+fn a_damaged_profile_is_said_and_learned_anew() {
+    let Some(runs) = Runs::new() else { return };
+    let _ = runs.python(SHUFFLED);
+    let profiles = runs.profiles();
+    assert!(!profiles.is_empty());
+    for path in &profiles {
+        let mode = fs::metadata(path).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let mut bytes = fs::read(path).expect("read");
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(path, bytes).expect("written");
+    }
+    let second = runs.python(SHUFFLED);
+    let problem = second["learned"]["problem"].as_str().expect("a problem");
+    assert!(problem.contains("damaged"), "{problem}");
+    assert_eq!(runs.python(SHUFFLED)["learned"]["is_known"], true);
+}
+
+#[test]
+fn a_store_that_cannot_be_written_costs_nothing_but_the_learning() {
+    let Some(runs) = Runs::new() else { return };
+    let store = runs.store.path().join("file");
+    fs::write(&store, "").expect("written");
+    let figures = runs.mounted.run_with(&[PYTHON, "-c", SHUFFLED], &["--no-hint-args"], |run| {
+        run.env("FORETELL_STATE", &store);
+    });
+    let problem = figures["learned"]["problem"].as_str().expect("a problem");
+    assert!(problem.contains("file"), "{problem}");
+}
+
+#[test]
+fn secrets_and_temporary_files_are_not_learned() {
+    let Some(runs) = Runs::new() else { return };
+    let own = tempfile::tempdir().expect("a folder");
+    fs::write(own.path().join("draft"), "x").expect("written");
+    fs::write(runs.store.path().join("private"), "00?.bin\n").expect("written");
+    let read = format!("cat a/*.bin {}/draft | wc -c", own.path().display());
+    let _ = runs.with(&["sh", "-c", &read], &[]);
+    let store = Store::at(runs.store.path().to_owned());
+    let steps = store.list().into_iter().flat_map(|kept| kept.profile.steps);
+    let kept: Vec<_> = steps.map(|step| common::text(&step.path)).collect();
+    let has = |name: &str| kept.iter().any(|path| path.ends_with(name));
+    assert!(has("/010.bin") && !has("/005.bin") && !has("/draft"), "{kept:?}");
+}
