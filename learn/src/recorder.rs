@@ -34,7 +34,7 @@ const STEP_PARTS_MAX: usize = 256;
 const STEP_BYTES_MAX: u64 = 8 << 20;
 
 /// See the [module](self).
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Recorder {
     steps: Vec<Step>,
     paths: HashMap<Arc<[u8]>, usize>,
@@ -46,7 +46,7 @@ pub struct Recorder {
     is_cut: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct File {
     path: Arc<[u8]>,
     /// Its first step, its last one, and the bytes of that.

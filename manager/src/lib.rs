@@ -18,6 +18,8 @@ mod driver;
 mod explain;
 mod fault;
 mod feed;
+
+mod lesson;
 mod lineage;
 mod mounts;
 mod observer;
@@ -55,8 +57,9 @@ pub use report::{
 
 use connections::Connections;
 use driver::done::DoneQueue;
+pub use lesson::Lesson;
 use outside::Outside;
-pub use session::learning::{Learn, Lesson};
+pub use session::learning::Learn;
 
 use session::{Parts, Session};
 use threads::Threads;

@@ -7,8 +7,8 @@
 //! A run is watched from its start, and while its calls wait or a replay goes on. So a run whose data is in memory costs what it
 //! costs without learning, and teaches nothing.
 //!
-//! The profile is read by a thread of its own, since the folder may lie on a slow file system. It is changed after the run
-//! ([`Lesson`]).
+//! The profile is read by a thread of its own, since the folder may lie on a slow file system. It is changed after the run, and
+//! every [`SAVED_EVERY`] of a long one, each time in the place of the change before ([`Lesson`]).
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -32,6 +32,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::Session;
 use crate::driver::done::DoneQueue;
 use crate::driver::file::file_id;
+use crate::lesson::{Lesson, Writer};
 use crate::mounts::Mounts;
 use crate::report::LearnReport;
 use crate::source::{Certainty, Disclosure};
@@ -55,9 +56,12 @@ const FILES_WAITING_MAX: usize = 256;
 /// A run is watched for so long from its start, and after a call that has waited.
 const WATCHED: Nanos = Nanos(100_000_000);
 
-/// A short run whose calls took less time has nothing to learn. Longer runs are asked whether they have given up the processor.
-const SHORT_NS: u64 = 50_000_000;
-const WAITED_MIN: Nanos = Nanos(2_000_000);
+/// A run whose slow calls took less time, or a smaller share of it, has nothing to learn, unless it was seen to wait.
+const WAITED_MIN_NS: u64 = 2_000_000;
+const WAITED_SHARE: u64 = 20;
+
+/// So often what is known of a run is saved: at most as much of it is lost if the run is killed.
+const SAVED_EVERY: Nanos = Nanos(60_000_000_000);
 
 /// Reads that wait for the open that names their file, in a turn.
 const CALLS_MAX: usize = 1 << 16;
@@ -82,40 +86,15 @@ pub struct Learn {
     pub temporary: Vec<PathBuf>,
 }
 
-/// What is to be learned from a run that has ended.
-#[derive(Debug)]
-pub struct Lesson {
-    learn: Learn,
-    recorder: Recorder,
-    replay: Option<(Replay, bool)>,
-}
-
-impl Lesson {
-    /// Changes the profiles of the workload.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn learn(self) -> Result<(), StoreError> {
-        let Lesson { learn: Learn { store, workload, .. }, recorder, replay } = self;
-        let run = recorder.finish();
-        let exact = replay.as_ref().filter(|(_, is_exact)| *is_exact);
-        let lost = |path: &[u8]| exact.is_some_and(|(replay, _)| replay.is_missed(path));
-        if workload.alike != workload.exact {
-            let again = run.clone();
-            store.update(&workload.alike, &workload.name, |profile| {
-                profile.learn(again, |_| true)
-            })?;
-        }
-        store.update(&workload.exact, &workload.name, |profile| profile.learn(run, lost))
-    }
-}
-
 /// A profile that was found, and whether it is of this very command.
 type Found = Result<Option<(Profile, bool)>, StoreError>;
 
 /// See the [module](self).
 pub(super) struct Learning {
-    learn: Learn,
+    private: Private,
+    writer: Writer,
+    saved_at: Nanos,
+    saved_steps: usize,
     /// CLOCK_MONOTONIC at the start.
     began_ns: u64,
     recorder: Recorder,
@@ -158,7 +137,10 @@ impl Learning {
         Learning {
             temporary: temporary.collect(),
             found: load(&learn, bell, threads),
-            learn,
+            private: learn.private,
+            writer: Writer::new(learn.store, learn.workload),
+            saved_at: Nanos::ZERO,
+            saved_steps: 0,
             began_ns: monotonic_ns(),
             recorder: Recorder::new(),
             replay: None,
@@ -290,7 +272,7 @@ impl Learning {
             rest.is_some_and(|rest| rest.starts_with(b"/"))
                 && mounts.device_of(Path::new(std::ffi::OsStr::from_bytes(path))) == *device
         };
-        self.learn.private.has(path) || self.temporary.iter().any(is_temporary)
+        self.private.has(path) || self.temporary.iter().any(is_temporary)
     }
 
     /// A lookup ahead has ended; `device`: where, if it was of a name.
@@ -332,13 +314,39 @@ impl Learning {
         self.found = None;
     }
 
+    /// Whether there is anything to be learned from the run so far.
+    fn has_learned(&self) -> bool {
+        // A short program may be over before it is seen to have given up the processor.
+        let elapsed_ns = monotonic_ns() - self.began_ns;
+        let has_waited = self.waited.0 >= WAITED_MIN_NS.max(elapsed_ns / WAITED_SHARE);
+        (self.is_cold || has_waited) && !self.recorder.is_empty()
+    }
+
+    /// Saves what is known of a long run, in case that it is killed. A thread does it.
+    pub(super) fn save(&mut self, now: Nanos, threads: &Threads) {
+        if now.saturating_sub(self.saved_at) < SAVED_EVERY {
+            return;
+        }
+        self.saved_at = now;
+        let steps = self.recorder.len();
+        if !self.has_learned() || std::mem::replace(&mut self.saved_steps, steps) == steps {
+            return;
+        }
+        let Some(permit) = threads.permit() else { return };
+        let (writer, recorder) = (self.writer.clone(), self.recorder.clone());
+        let lesson = writer.lesson(recorder);
+        let thread = thread::Builder::new().name("foretell-learned".into());
+        let _ = thread.stack_size(STACK_BYTES).spawn(move || {
+            let _permit = permit;
+            let _ = lesson.learn(); // The last lesson tells why it cannot be written.
+        });
+    }
+
     /// The report, and what is to be learned.
     pub(super) fn finish(self) -> (LearnReport, Option<Lesson>) {
         let counts = self.replay.as_ref().map(|(replay, _)| replay.counts()).unwrap_or_default();
         let has_stopped = self.replay.as_ref().is_some_and(|(replay, _)| replay.has_stopped());
-        // A short run may be over before it is seen to have given up the processor.
-        let is_short = monotonic_ns() - self.began_ns < SHORT_NS;
-        let has_learned = self.is_cold || is_short && self.waited >= WAITED_MIN;
+        let is_lesson = self.has_learned();
         let report = LearnReport {
             is_known: self.replay.is_some(),
             expected: counts.expected as u64,
@@ -348,9 +356,10 @@ impl Learning {
             problem: self.problem,
             kept: self.recorder.len() as u64,
         };
-        let is_lesson = has_learned && !self.recorder.is_empty();
-        let Learning { learn, recorder, replay, .. } = self;
-        (report, is_lesson.then_some(Lesson { learn, recorder, replay }))
+        let Learning { writer, recorder, replay, .. } = self;
+        let exact = replay.and_then(|(replay, is_exact)| is_exact.then_some(replay));
+        let lesson = writer.last_lesson(recorder, exact);
+        (report, is_lesson.then_some(lesson))
     }
 }
 
@@ -401,6 +410,7 @@ impl Session {
     pub(super) fn replay_ahead(&mut self) {
         let Some(learning) = &mut self.learning else { return };
         learning.take_found();
+        learning.save(Nanos(self.clock.elapsed().as_nanos() as u64), &self.threads);
         let Some((replay, _)) = &mut learning.replay else { return };
         if replay.has_stopped() {
             let now = Nanos(self.clock.elapsed().as_nanos() as u64);

@@ -1,0 +1,127 @@
+//! What is learned from a run: a change of the profiles of its workload.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use foretell_learn::profile::Profile;
+use foretell_learn::recorder::Recorder;
+use foretell_learn::replay::Replay;
+use foretell_learn::store::{Store, StoreError};
+use foretell_learn::workload::Workload;
+
+/// What is to be learned from a run, or from its first part.
+#[derive(Debug)]
+pub struct Lesson {
+    writer: Writer,
+    recorder: Recorder,
+    /// Whether the run has ended. Otherwise nothing loses weight.
+    is_last: bool,
+    /// Of this very command.
+    exact: Option<Replay>,
+}
+
+impl Lesson {
+    /// Changes the profiles of the workload.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn learn(self) -> Result<(), StoreError> {
+        let Lesson { writer, recorder, is_last, exact } = self;
+        let mut state = writer.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let State { store, workload, alike: alike_base, exact: exact_base } = &mut *state;
+        let run = recorder.finish();
+        let lost =
+            |path: &[u8]| is_last && exact.as_ref().is_some_and(|replay| replay.is_missed(path));
+        if workload.alike != workload.exact {
+            let again = run.clone();
+            let change = |profile: &mut Profile| profile.learn(again, |_| is_last);
+            store.update(&workload.alike, &workload.name, |profile| {
+                alike_base.change(profile, change)
+            })?;
+        }
+        let change = |profile: &mut Profile| profile.learn(run, lost);
+        store.update(&workload.exact, &workload.name, |profile| exact_base.change(profile, change))
+    }
+}
+
+/// Writes a run's lessons, each in the place of the one before.
+#[derive(Clone, Debug)]
+pub(crate) struct Writer(Arc<Mutex<State>>);
+
+impl Writer {
+    pub(crate) fn new(store: Store, workload: Workload) -> Self {
+        let (alike, exact) = (Base::default(), Base::default());
+        Writer(Arc::new(Mutex::new(State { store, workload, alike, exact })))
+    }
+
+    /// Of the first part of a run.
+    pub(crate) fn lesson(self, recorder: Recorder) -> Lesson {
+        Lesson { writer: self, recorder, is_last: false, exact: None }
+    }
+
+    /// Of a run that has ended. `exact`: the replay of this very command, if there was one.
+    pub(crate) fn last_lesson(self, recorder: Recorder, exact: Option<Replay>) -> Lesson {
+        Lesson { writer: self, recorder, is_last: true, exact }
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    store: Store,
+    workload: Workload,
+    alike: Base,
+    exact: Base,
+}
+
+/// A profile without this run, and the runs that it had with it.
+#[derive(Debug, Default)]
+struct Base {
+    without: Profile,
+    runs_with: Option<u32>,
+}
+
+impl Base {
+    /// Has `change` change the profile. If no other run has changed it since this run did, that starts from the profile without
+    /// this run.
+    fn change(&mut self, profile: &mut Profile, change: impl FnOnce(&mut Profile)) {
+        match self.runs_with == Some(profile.runs) {
+            true => *profile = self.without.clone(),
+            false => self.without = profile.clone(),
+        }
+        change(profile);
+        self.runs_with = Some(profile.runs);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use foretell_learn::steps::Acts;
+
+    use super::*;
+
+    fn recorder(names: &[&str]) -> Recorder {
+        let mut recorder = Recorder::new();
+        names.iter().for_each(|name| recorder.touch(name.as_bytes(), Acts::LOOK, 0));
+        recorder
+    }
+
+    #[test]
+    fn lessons_of_one_run_count_as_one_run() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::at(folder.path().to_owned());
+        let writer = Writer::new(store.clone(), Workload::named("w"));
+        let key = Workload::named("w").exact;
+        let profile = || store.load(&key).expect("no error").expect("learned");
+        for names in [&["/a"][..], &["/a", "/b"]] {
+            writer.clone().lesson(recorder(names)).learn().expect("written");
+        }
+        assert_eq!((profile().runs, profile().steps.len(), profile().steps[0].seen), (1, 2, 1));
+        // Another run learns meanwhile.
+        Writer::new(store.clone(), Workload::named("w"))
+            .lesson(recorder(&["/c"]))
+            .learn()
+            .expect("written");
+        assert_eq!(profile().runs, 2);
+        writer.last_lesson(recorder(&["/a", "/b", "/d"]), None).learn().expect("written");
+        assert_eq!((profile().runs, profile().steps.len()), (3, 4));
+    }
+}
