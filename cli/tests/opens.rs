@@ -193,6 +193,53 @@ fn a_static_program_that_goes_through_a_folder_is_helped() {
     assert!(number("blocks", "prefetched") > 0, "{figures}");
 }
 
+/// A process in which the library was executes the program, some also after an exec that has failed.
+#[test]
+fn a_static_program_is_watched_whoever_executes_it() {
+    let Some(setting) = Setting::new() else { return };
+    let [program, _, data] = setting.command("");
+    let gate = setting.folder.path().join("gate");
+    let gate_name = gate.to_str().expect("text");
+    let script = format!("exec {program} stays {gate_name} {data}");
+    let python = "import os, sys
+try: os.execv('/', ['/'])
+except OSError: os.execv(sys.argv[1], sys.argv[1:])";
+    for before in [
+        &["env"][..],
+        &["sh", "-c", &script],
+        &["nice"],
+        &["xargs"],
+        &["setpriv", "--no-new-privs"],
+        &["python3", "-c", python],
+    ] {
+        if !have(before[0]) {
+            continue;
+        }
+        // The manager takes in the opens while the program is there, which it may have no time for.
+        let is_seen = [100, 1000, 10_000].into_iter().any(|stay_ms| {
+            let _ = fs::remove_file(&gate);
+            let figures = setting.folder.path().join("figures");
+            let mut run = foretell();
+            run.args(["run", "--quiet", "--observe", "opens", "--json"]).arg(&figures).arg("--");
+            run.args(before).args([&program, "stays", gate_name, &data]);
+            let mut child =
+                run.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it runs");
+            let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+            let mut line = String::new();
+            output.read_line(&mut line).expect("a line");
+            std::thread::sleep(std::time::Duration::from_millis(stay_ms));
+            fs::write(&gate, "").expect("written");
+            let code = child.wait().expect("it ends").code();
+            assert_eq!(code, Some(if before[0] == "xargs" { 123 } else { 7 }), "{before:?}");
+            assert_eq!(line, setting.expected(), "{before:?}");
+            let figures: serde_json::Value =
+                serde_json::from_slice(&fs::read(figures).expect("written")).expect("JSON");
+            figures["programs"]["outside_opens"].as_u64().expect("a number") >= FILES as u64
+        });
+        assert!(is_seen, "{before:?}");
+    }
+}
+
 #[test]
 fn programs_do_the_same_with_their_opens_watched() {
     let Some(setting) = Setting::new() else { return };

@@ -86,8 +86,14 @@ impl Program {
     }
 
     /// Notes that the process has executed another program.
-    pub(crate) fn is_replaced(&mut self) {
+    pub(crate) fn note_replaced(&mut self) {
         self.life = Life::Replaced;
+    }
+
+    /// Whether the library tells what this process does: it neither has switched itself off, nor is the process executing a
+    /// program without the library, or has done so. The process says so itself.
+    pub(crate) fn tells(&self) -> bool {
+        !self.ring.is_silent()
     }
 
     /// Whether the program has ended: its process has, or has executed another one.

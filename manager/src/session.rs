@@ -333,7 +333,7 @@ impl Session {
         let mut fds: Vec<PollFd> = self.connections.heard().map(watch).collect();
         let heard = fds.len();
         let ends = self.programs.iter().filter_map(Program::end);
-        let opens = self.openers.heard(self.now());
+        let opens = self.openers.waking_pipe(self.now());
         fds.extend(ends.chain(self.connections.listener()).chain(opens).map(watch));
         fds.push(PollFd::new(&self.done, PollFlags::IN));
         // An interrupted or failed wait is a short one.

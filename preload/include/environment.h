@@ -35,7 +35,8 @@ struct environment {
     char *const *variables; /* to be handed on */
     void *memory;           /* NULL: they are the program's own */
     size_t bytes;
-    bool alone; /* the program is executed without the library, and counted */
+    bool alone;     /* the program is executed without the library, and counted */
+    bool locked_up; /* the program has forbidden itself system calls */
 };
 
 /* Fills in the environment to be handed on. search: the program is looked for in PATH, as by execvp, which

@@ -106,6 +106,10 @@ void foretell_register_if_counted(void);
 bool foretell_manager_is_gone(void);
 /* From here on everything is forwarded, in this process and in its children. */
 void foretell_switch_off(void);
+/* Tells the manager that this process tells no more, if it has announced itself. Returns whether the manager was told. */
+bool foretell_fall_silent(void);
+/* Takes that back. */
+void foretell_speak_again(void);
 /* Whether this option of prctl may forbid the process what the hooks do. */
 static inline bool foretell_locks_up(int option)
 {
@@ -113,8 +117,8 @@ static inline bool foretell_locks_up(int option)
 }
 
 /* filter.c */
-/* Whether this process is under more seccomp filters than known_filters. True if that cannot be found out.
- * Called in the constructor only. */
+/* Whether this thread is under more seccomp filters than known_filters. True if that cannot be found out. By one thread at a time.
+ * errno is kept. */
 bool foretell_is_filtered(uint32_t known_filters);
 
 /* descriptor_table.c */

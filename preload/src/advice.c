@@ -27,10 +27,10 @@
  * itself. */
 static bool listens(bool always)
 {
-    if (activity() == OFF || (!always && !wants_any(ring())) || !foretell_is_own_process())
+    if (activity() == OFF || (!always && !wants_any(ring())))
         return false;
     foretell_register_if_pending();
-    return activity() == ANNOUNCED;
+    return activity() == ANNOUNCED && foretell_is_own_process();
 }
 
 static void emit_advice(struct foretell_advice *advice)

@@ -196,7 +196,7 @@ bool foretell_identify(int fd, struct descriptor *entry)
 struct descriptor *foretell_watch(int fd)
 {
     foretell_register_if_pending();
-    struct descriptor *entry = foretell_entry_make(fd);
+    struct descriptor *entry = activity() != OFF ? foretell_entry_make(fd) : NULL;
     if (entry == NULL)
         return NULL;
     uint64_t tag = tag_of(entry);

@@ -395,6 +395,7 @@ void foretell_environment_for(struct environment *environment, char *const envp[
     if (now == NOTHING)
         return;
     if (now == LOCKED_UP) {
+        environment->locked_up = true;
         count_alone(environment);
         return;
     }

@@ -3,9 +3,10 @@
  *
  * Decides when a program locks itself up by a raw system call: when it forbids itself system calls or the
  * clock. From then on the hooks must make only the program's own system calls, and read no clock: under
- * strict seccomp, reading the processor's clock is a fault on x86-64. A program that makes the call by an
- * instruction of its own is not noticed. A forked child that does so and has only read since its fork
- * is not harmed while no records are wanted (UNANNOUNCED in state.h).
+ * strict seccomp, reading the processor's clock is a fault on x86-64. A program that loads a filter by an
+ * instruction of its own is noticed if it does so before it announces itself (filter.c), and else is not. A
+ * forked child that does so and has only read since its fork is not harmed while no records are wanted
+ * (UNANNOUNCED in state.h).
  */
 #include "process.h"
 #include "real.h"

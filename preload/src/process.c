@@ -36,40 +36,53 @@ static struct executed by_name(const char *file)
     return (struct executed){.folder = AT_FDCWD, .path = file, .shell = true};
 }
 
-/* `call` forwards with `environment.variables`; `error` is its error. If our entries make the environment
- * too long, the call is tried again without them. */
-#define EXEC_BODY(envp, as, search, call, error)                                                   \
-    EXEC_MEASURED_BODY(envp, as, search, call, error, NULL)
+/* Before a program is executed. If it is without the library, what was counted is brought to the manager; if it also replaces
+ * this process's program, the manager is told not to expect more. Returns whether the manager was told. */
+static bool leave(const struct environment *environment, bool replaces)
+{
+    if (LIKELY(!environment->alone) || environment->locked_up)
+        return false;
+    foretell_register_if_counted();
+    return replaces && foretell_fall_silent();
+}
 
-/* measured: the arguments of a call that cannot be tried twice; NULL if it can. */
-#define EXEC_MEASURED_BODY(envp, as, search, call, error, measured)                                \
+/* `call` forwards with `environment.variables`. If our entries make the environment too long, the call is tried again without
+ * them. */
+#define EXEC_BODY(envp, as, search, call)                                                          \
+    EXEC_MEASURED_BODY(true, envp, as, search, call, errno, NULL)
+
+/* replaces: whether the call replaces this process's program if it succeeds. error: the call's error. measured: the arguments of
+ * a call that cannot be tried twice; NULL if it can. */
+#define EXEC_MEASURED_BODY(replaces, envp, as, search, call, error, measured)                      \
     do {                                                                                           \
         struct executed what = as;                                                                 \
         struct environment environment;                                                            \
         foretell_environment_for(&environment, envp, &what, search);                               \
-        if (UNLIKELY(environment.alone))                                                           \
-            foretell_register_if_counted();                                                        \
+        bool silent = leave(&environment, replaces);                                               \
         char *const *words = measured;                                                             \
         if (words != NULL)                                                                         \
             foretell_environment_fit(&environment, envp, words);                                   \
         foretell_share_descriptors();                                                              \
         int result = call;                                                                         \
         if (UNLIKELY(result != 0 && (error) == E2BIG) && words == NULL &&                          \
-            foretell_environment_shorten(&environment, envp))                                      \
+            foretell_environment_shorten(&environment, envp)) {                                    \
+            silent = silent || leave(&environment, replaces);                                      \
             result = call;                                                                         \
+        }                                                                                          \
+        if (UNLIKELY(silent) && result != 0)                                                       \
+            foretell_speak_again();                                                                \
         foretell_environment_release(&environment, result != 0);                                   \
         return result;                                                                             \
     } while (0)
 
 static int run_path(const char *path, char *const argv[], char *const envp[])
 {
-    EXEC_BODY(envp, by_path(path), false, REAL(execve)(path, argv, environment.variables), errno);
+    EXEC_BODY(envp, by_path(path), false, REAL(execve)(path, argv, environment.variables));
 }
 
 static int run_file(const char *file, char *const argv[], char *const envp[])
 {
-    EXEC_BODY(envp, by_name(file), true, REAL_LATE(execvpe)(file, argv, environment.variables),
-              errno);
+    EXEC_BODY(envp, by_name(file), true, REAL_LATE(execvpe)(file, argv, environment.variables));
 }
 
 HOOK(int, execve, (const char *path, char *const argv[], char *const envp[]))
@@ -97,13 +110,13 @@ HOOK(int, execveat,
 {
     struct executed executed = {.folder = folder, .path = path, .flags = flags};
     EXEC_BODY(envp, executed, false,
-              REAL(execveat)(folder, path, argv, environment.variables, flags), errno);
+              REAL(execveat)(folder, path, argv, environment.variables, flags));
 }
 
 HOOK(int, fexecve, (int fd, char *const argv[], char *const envp[]))
 {
     struct executed executed = {.folder = fd, .path = "", .flags = AT_EMPTY_PATH};
-    EXEC_BODY(envp, executed, false, REAL_LATE(fexecve)(fd, argv, environment.variables), errno);
+    EXEC_BODY(envp, executed, false, REAL_LATE(fexecve)(fd, argv, environment.variables));
 }
 
 static size_t count_arguments(const char *first, va_list rest)
@@ -180,7 +193,7 @@ static char *const no_words[] = {NULL};
     {                                                                                              \
         /* Actions must not run twice: a file that they create exists the second time. */          \
         EXEC_MEASURED_BODY(                                                                        \
-            envp, spawned(path, actions, shell), search,                                           \
+            false, envp, spawned(path, actions, shell), search,                                    \
             REAL_LATE(name)(pid, path, actions, attributes, argv, environment.variables), result,  \
             actions == NULL ? NULL : argv != NULL ? argv : no_words);                              \
     }
@@ -224,8 +237,10 @@ void foretell_notice_lock_up(void)
     /* While it still may, so that its counts reach the manager. */
     foretell_register_if_pending();
     foretell_environment_lock_up();
-    if (foretell_active && foretell_is_own_process())
+    if (foretell_active && foretell_is_own_process()) {
+        (void)foretell_fall_silent();
         foretell_switch_off();
+    }
 }
 
 HOOK(int, prctl, (int option, ...))

@@ -169,6 +169,8 @@ static __attribute__((noinline)) void opened_recorded(const struct opening *open
 
 void foretell_opened(int fd, int flags, int folder, const char *path, uint64_t start_ns)
 {
+    if (UNLIKELY(activity() == OFF))
+        return; /* since the call began: no call must be added to the program's own */
     uint64_t end_ns = now_ns();
     struct foretell_ring_header *header = ring();
     if (UNLIKELY(wants_records(header) || wants_names(header) || activity() == UNANNOUNCED)) {

@@ -4,7 +4,7 @@
  * Decides whether the library does anything at all. foretell_active stays or becomes OFF, and every hook
  * only forwards,
  *   - without FORETELL_PRELOAD,
- *   - under a seccomp filter that foretell is not under,
+ *   - under a seccomp filter that foretell is not under, at the start or when the process would announce itself,
  *   - when the manager does not answer or belongs to another user,
  *   - when memory or descriptors are short.
  *
@@ -47,6 +47,7 @@ static struct sockaddr_un manager;
 static socklen_t manager_bytes;
 static char argv0[256];
 static uint32_t first_interest;
+static uint32_t known_filters;
 static pid_t own_pid;
 /* At the start: by the time of the announcement the parent may have ended. */
 static pid_t parent_pid;
@@ -244,12 +245,43 @@ void foretell_switch_off(void)
     __atomic_store_n(&foretell_active, OFF, __ATOMIC_RELEASE);
 }
 
-void foretell_register_if_pending(void)
+bool foretell_fall_silent(void)
+{
+    /* A vfork child, which executes a program in its parent's memory, is not the process of the ring. */
+    if (activity() != ANNOUNCED || !foretell_is_own_process())
+        return false;
+    (void)__atomic_add_fetch(&ring()->silent, 1, __ATOMIC_RELAXED);
+    return true;
+}
+
+void foretell_speak_again(void)
+{
+    (void)__atomic_sub_fetch(&ring()->silent, 1, __ATOMIC_RELAXED);
+}
+
+/* Whether a filter is found that the process has loaded by itself: before any other call, which it might kill for. A vfork child
+ * with a filter of its own switches its parent's library off, too: to tell the two apart takes such a call. */
+static bool stays_out(void)
+{
+    bool filtered = foretell_is_filtered(known_filters);
+    if (UNLIKELY(filtered)) {
+        foretell_environment_lock_up();
+        foretell_switch_off();
+    }
+    return filtered;
+}
+
+/* asked: whether it is known that the process has loaded no filter. */
+static void register_if_pending(bool asked)
 {
     /* Exchanged, so that one of several threads, or a signal handler, does it. */
-    if (activity() != UNANNOUNCED || !foretell_is_own_process() ||
-        __atomic_exchange_n(&pending, 0, __ATOMIC_ACQ_REL) == 0)
+    if (activity() != UNANNOUNCED || __atomic_exchange_n(&pending, 0, __ATOMIC_ACQ_REL) == 0 ||
+        (!asked && stays_out()))
         return;
+    if (!foretell_is_own_process()) { /* a vfork child */
+        __atomic_store_n(&pending, 1, __ATOMIC_RELEASE);
+        return;
+    }
     first_interest = ring()->interest; /* a parent's, until the manager sets this process's own */
     enum contact contact = announce();
     if (contact == REACHED) {
@@ -260,6 +292,11 @@ void foretell_register_if_pending(void)
     }
     if (contact == NO_MANAGER)
         foretell_environment_stop(true);
+}
+
+void foretell_register_if_pending(void)
+{
+    register_if_pending(false);
 }
 
 void foretell_register_if_counted(void)
@@ -312,7 +349,8 @@ static bool clock_is_forbidden(void)
 
 static void begin_watching(const struct introduction *given)
 {
-    if (foretell_is_filtered(given->filters) || clock_is_forbidden() ||
+    known_filters = given->filters;
+    if (foretell_is_filtered(known_filters) || clock_is_forbidden() ||
         !remember_manager(given->address))
         return;
     first_interest = given->interest;
@@ -332,7 +370,7 @@ static void begin_watching(const struct introduction *given)
     __atomic_store_n(&foretell_active, UNANNOUNCED, __ATOMIC_RELEASE);
     struct descriptor *input = foretell_entry_make(STDIN_FILENO);
     if (input != NULL && (foretell_adopt(STDIN_FILENO, input) & TAG_STATE) != IGNORED)
-        foretell_register_if_pending();
+        register_if_pending(true);
 }
 
 /* A. The earliest priority that is not reserved for the implementation. Other libraries' constructors may

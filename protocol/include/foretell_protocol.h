@@ -208,7 +208,9 @@ struct foretell_ring_header {
                                   descriptors whose kind was never looked up */
     uint64_t dropped_records;  /* the ring was full */
     uint64_t programs_left_alone; /* executed without the library */
-    uint8_t reserved6[40];
+    uint32_t silent; /* not 0: the process tells no more. The library has switched itself off (1 for ever), or threads are executing
+                        programs without it (1 each, taken back where that fails) */
+    uint8_t reserved6[36];
 };
 
 /* Kinds of messages. */

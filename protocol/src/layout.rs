@@ -204,7 +204,8 @@ pub struct RawRingHeader {
     pub other_read_bytes: u64,
     pub dropped_records: u64,
     pub programs_left_alone: u64,
-    pub reserved6: [u8; 40],
+    pub silent: u32,
+    pub reserved6: [u8; 36],
 }
 
 /// `struct foretell_message_header`.

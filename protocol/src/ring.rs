@@ -390,6 +390,11 @@ impl RingReader {
         self.u32_ref(offset_of!(RawRingHeader, manager_ended)).store(1, Ordering::Relaxed);
     }
 
+    /// Whether the process tells no more: its library has switched itself off, or it executes a program without the library.
+    pub fn is_silent(&self) -> bool {
+        self.header_u32(offset_of!(RawRingHeader, silent)) != 0
+    }
+
     /// Marks the ring as full, as if its reader had never emptied it. For tests.
     pub fn fill(&self) {
         let head = self.u64_ref(offset_of!(RawRingHeader, head));

@@ -217,6 +217,29 @@ fn address_sanitizer_programs_run() {
 }
 
 #[test]
+fn a_process_says_that_it_tells_no_more() {
+    let program = support::c_program("silent", &[]);
+    let file = support::crate_folder().join("Cargo.toml");
+    for (way, is_silent) in [
+        ("none", false),
+        ("exec", true),
+        ("exec-in-thread", true),
+        ("exec-with-library", false),
+        ("fails", false),
+        ("fails-then-exec", true),
+        ("spawn", false),
+        ("fork", false),
+        ("vfork", false),
+        ("confined", true),
+        ("confined-fails", true),
+    ] {
+        let observed = support::observe(Command::new(&program).arg(way).arg(&file), true);
+        assert!(observed.output.status.success(), "{way}: {:?}", observed.output);
+        assert_eq!(observed.sessions[0].is_silent, is_silent, "{way}");
+    }
+}
+
+#[test]
 fn the_library_needs_libc_of_2_34_and_nothing_else() {
     let mut readelf = Command::new("readelf");
     readelf.args(["--wide", "--dynamic", "--version-info"]).arg(support::preload_library());

@@ -172,6 +172,16 @@ static int later(const char *gate, const char *folder)
     return result;
 }
 
+/* Stays after the list until `gate` is there. */
+static int stays(const char *gate, const char *folder)
+{
+    struct stat found;
+    int result = list(folder);
+    while (stat(gate, &found) != 0)
+        usleep(1000);
+    return result;
+}
+
 /* Says how long an open takes, in us. */
 static int timed(const char *file)
 {
@@ -201,6 +211,8 @@ int main(int count, char **words)
         return children(words[0], words[2]);
     if (strcmp(what, "later") == 0)
         return later(words[2], words[3]);
+    if (strcmp(what, "stays") == 0)
+        return stays(words[2], words[3]);
     if (strcmp(what, "timed") == 0)
         return timed(words[2]);
     return 2;

@@ -82,7 +82,7 @@ impl Session {
                 let mut is_another = false;
                 for before in before {
                     is_another |= before.is_gone();
-                    before.is_replaced();
+                    before.note_replaced();
                 }
                 if is_another {
                     self.process_ended(program.reader());

@@ -3,7 +3,8 @@
 //! Records come from a pipe ([`crate::opens`]), a bounded number in a turn. A record names a thread. Its process is read from
 //! `/proc`, and is one of three:
 //!
-//! A. The library is in it and tells more: the record is dropped.
+//! A. The library is in it and tells more: the record is dropped. Before such a process executes a program without the library,
+//!    it says so in its ring ([`Program::tells`]): from then on it is one of the following.
 //! B. It is known: the open is a touch in its walk.
 //! C. It is new: it gets a walker, if there is room.
 //!
@@ -29,6 +30,7 @@ use super::Session;
 use super::walking::{Known, Walker};
 use crate::opens::{Opened, Opens};
 use crate::process_files::ProcessFiles;
+use crate::programs::Program;
 
 /// Processes whose opens are followed at a time. Further ones are not.
 const OPENERS_MAX: usize = 64;
@@ -94,8 +96,8 @@ impl Openers {
         self.is_behind
     }
 
-    /// The pipe, if a record is to wake the manager.
-    pub(super) fn heard(&self, now: Nanos) -> Option<BorrowedFd<'_>> {
+    /// The pipe to wait on, if a record is to wake the manager.
+    pub(super) fn waking_pipe(&self, now: Nanos) -> Option<BorrowedFd<'_>> {
         let opens = self.opens.as_ref().filter(|opens| !opens.is_over())?;
         (now.saturating_sub(self.taken_at) >= QUIET).then(|| opens.as_fd())
     }
@@ -168,9 +170,9 @@ impl Session {
     fn take_open(&mut self, opened: &Opened<'_>, meetings: &mut usize, now: Nanos) {
         self.openers.taken_at = now;
         let Some(process) = self.process_of(opened.thread, meetings) else { return };
-        let is_inside = |process| self.programs.iter().any(|program| program.reader() == process);
+        let tells = |program: &Program| program.reader() == process && program.tells();
         let at = self.openers.openers.iter().position(|opener| opener.process == process);
-        if is_inside(process) {
+        if self.programs.iter().any(tells) {
             // A.
             if at.is_some() {
                 self.end_openers(|other| other == process);

@@ -115,6 +115,7 @@ int main(void)
     FIELD(ring_header, other_read_bytes);
     FIELD(ring_header, dropped_records);
     FIELD(ring_header, programs_left_alone);
+    FIELD(ring_header, silent);
     SIZE(message_header);
     FIELD(message_header, kind);
     FIELD(message_header, total_bytes);

@@ -104,6 +104,8 @@ pub(crate) struct Session {
     pub(crate) advice: Vec<Advice>,
     /// Its last counters.
     pub(crate) counters: Counters,
+    /// Whether it says at its end that it tells no more.
+    pub(crate) is_silent: bool,
 }
 
 /// The result of a command and its children.
@@ -188,6 +190,7 @@ fn collect(listener: &Listener, done: &AtomicBool) -> Collected {
                             touches: Vec::new(),
                             advice: Vec::new(),
                             counters: Counters::default(),
+                            is_silent: false,
                         };
                         rings.push((session, reader));
                     }
@@ -204,6 +207,7 @@ fn collect(listener: &Listener, done: &AtomicBool) -> Collected {
                 true
             });
             session.counters = reader.counters();
+            session.is_silent = reader.is_silent();
         }
         if last_round {
             return (rings.into_iter().map(|(session, _)| session).collect(), hints, cancelled);
