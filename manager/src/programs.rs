@@ -90,8 +90,8 @@ impl Program {
         self.life = Life::Replaced;
     }
 
-    /// Whether the library tells what this process does: it neither has switched itself off, nor is the process executing a
-    /// program without the library, or has done so. The process says so itself.
+    /// Whether the library tells what this process does. It does not if it has switched itself off, or if the process executes, or
+    /// has executed, a program without the library. The process says so itself.
     pub(crate) fn tells(&self) -> bool {
         !self.ring.is_silent()
     }

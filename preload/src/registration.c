@@ -9,7 +9,7 @@
  *   - when memory or descriptors are short.
  *
  * How: A. the constructor resolves the real functions, takes foretell's entries out of the
- * environment, and looks for a filter. B. a process announces itself at its first open, recorded read or recorded
+ * environment, and looks for a filter. B. a process looks for a filter again and announces itself at its first open, recorded read or recorded
  * name, or at the start if its standard input is a file: many programs of scripts end before that, and most children of a
  * fork exec. Until then a program counts in a private header, a fork's child in its parent's ring, and neither writes
  * records. A program that ends unannounced, and has counted something, announces itself then; what it has counted before it
@@ -259,8 +259,8 @@ void foretell_speak_again(void)
     (void)__atomic_sub_fetch(&ring()->silent, 1, __ATOMIC_RELAXED);
 }
 
-/* Whether a filter is found that the process has loaded by itself: before any other call, which it might kill for. A vfork child
- * with a filter of its own switches its parent's library off, too: to tell the two apart takes such a call. */
+/* Looks for a filter that the process has loaded by itself, before any call that it might kill for, and switches the library off if
+ * there is one. A vfork child with such a filter switches its parent's library off, too: to tell the two apart takes a call. */
 static bool stays_out(void)
 {
     bool filtered = foretell_is_filtered(known_filters);
