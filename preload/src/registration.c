@@ -8,14 +8,14 @@
  *   - when the manager does not answer or belongs to another user,
  *   - when memory or descriptors are short.
  *
- * How: A. the constructor resolves the real functions, takes foretell's entries out of the
- * environment, and looks for a filter. B. a process looks for a filter again and announces itself at its first open, recorded read or recorded
- * name, or at the start if its standard input is a file: many programs of scripts end before that, and most children of a
- * fork exec. Until then a program counts in a private header, a fork's child in its parent's ring, and neither writes
- * records. A program that ends unannounced, and has counted something, announces itself then; what it has counted before it
- * executes another one is lost. C. announcing makes the
- * ring, seals it, sends it, and closes both descriptors. connect and send do not wait: the kernel queues both for a
- * listening socket.
+ * How: A. the constructor resolves the real functions, takes foretell's entries out of the environment, and looks for a
+ * filter. B. a process looks for a filter again, and announces itself, at its first open, recorded read or recorded name, or at
+ * the start if its standard input is a file: many programs of scripts end before that, and most children of a fork exec.
+ * Until then a program counts in a private header, a fork's child in its parent's ring, and neither writes records. A
+ * program that ends unannounced, and has counted something, announces itself then; what it has counted before it executes
+ * another one is lost, unless that one is without the library. C. announcing makes the ring, seals it, sends it, and closes
+ * both descriptors. connect and send do not wait: the kernel queues both for a listening socket. D. before an announced
+ * process executes a program without the library, and when the library is switched off in it, the ring says so.
  *
  * Invariants: everything after the constructor is async-signal-safe (B may run in a signal handler);
  * errno is kept; no descriptor is left open.
