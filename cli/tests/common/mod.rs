@@ -13,9 +13,7 @@ use std::time::Duration;
 
 /// The command under test; its libraries lie beside it.
 pub(crate) fn foretell() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_foretell"));
-    command.env("FORETELL_STATE", ""); // Nothing is learned.
-    command
+    Command::new(env!("CARGO_BIN_EXE_foretell"))
 }
 
 /// `foretell run --quiet -- PROGRAM`, to which arguments are added: foretell's own process becomes the program.
