@@ -363,7 +363,7 @@ fn note_waits(program: &mut Program, now: Nanos, glimpses: &mut usize) -> bool {
     *glimpses = glimpses.saturating_sub(1);
     walker.stalls = stalls;
     // A process that has given up the processor nowhere has lost it, where its calls took long.
-    let switches = ProcessFiles::voluntary_switches(process);
+    let switches = ProcessFiles::switches(process).map(|switches| switches.voluntary);
     if switches.is_some() && std::mem::replace(&mut walker.switches, switches) == switches {
         return false;
     }
