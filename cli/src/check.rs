@@ -52,10 +52,16 @@ const SEEN_FROM_OUTSIDE: u8 = 4;
 /// Bytes of a script's first line that are read: as many as `preload/src/executable.c` reads.
 const SCRIPT_HEAD_BYTES: u64 = 128;
 
+/// Control characters that a text may have: tab, line feed, vertical tab, form feed, carriage return and escape.
+const TEXT_CONTROLS: &[u8] = b"\t\n\x0b\x0c\r\x1b";
+
 /// Levels of scripts that the kernel follows.
 const SCRIPT_LEVELS: usize = 5;
 
-/// What runs a file that is neither a program nor a script.
+/// What is said of a file that cannot be executed.
+const NO_PROGRAM: &str = "not a program: no ELF file and no #! line";
+
+/// What runs a text that is neither a program nor a script.
 const SHELL: &str = "/bin/sh";
 
 /// Beginnings of the names of shared sanitizer runtimes, as in `preload/src/executable.c`.
@@ -112,14 +118,35 @@ fn find(name: &OsString) -> Result<PathBuf, String> {
     }
     let path = Path::new(name);
     if !name.as_bytes().contains(&b'/') {
-        let here = if path.is_file() { "; a file of this folder is named with ./" } else { "" };
+        let here = match fs::metadata(path) {
+            Ok(metadata) if metadata.is_file() => "; a file of this folder is named with ./",
+            Ok(metadata) if metadata.is_dir() => "; it is a folder, so name a program",
+            _ if name.is_empty() => "; the name is empty",
+            _ => "",
+        };
         return Err(format!("no such program in PATH{here}"));
     }
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Err("is a folder; name a program".into()),
         Ok(metadata) if !metadata.is_file() => Err("not a regular file; name a program".into()),
-        Ok(_) => Err("not executable; see chmod +x".into()),
+        Ok(_) => Err(not_executable(path)),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+/// What to do about a file that the user may not execute.
+fn not_executable(path: &Path) -> String {
+    let is_set = fs::metadata(path).is_ok_and(|metadata| metadata.mode() & 0o111 != 0);
+    let other = match head(path) {
+        Ok(Head::Text | Head::Data) => Some(NO_PROGRAM),
+        Ok(Head::Empty) => Some("an empty file"),
+        Ok(Head::Program) => read_binary(path).ok().and_then(|binary| binary.other),
+        Ok(Head::Script(..)) | Err(_) => None,
+    };
+    match other {
+        Some(other) => format!("not executable, and {other}; name a program"),
+        None if is_set => "not executable by this user".into(),
+        None => "not executable; see chmod +x".into(),
     }
 }
 
@@ -135,37 +162,58 @@ fn look(mut findings: Findings, path: PathBuf, library: &Path) -> Result<Finding
                 return Ok(findings);
             }
             Err(why) if level == 0 => return Err(why),
-            Err(why) => return Err(format!("its interpreter {}: {why}", path.display())),
+            Err(why) => return Err(interpreter_fails(&path, &why)),
             Ok(Head::Program) => {
                 return look_at_program(findings, &path, library);
             }
-            Ok(Head::Script(Some(interpreter), program)) => {
+            Ok(Head::Script(Some(interpreter), runs)) => {
                 findings.through.push(interpreter.clone());
-                if let Some(program) = program {
-                    findings.library_fits &= environment::goes_along(&program, library);
-                    path = program;
-                } else {
-                    path = interpreter;
-                }
+                path = match runs {
+                    Runs::Itself => interpreter,
+                    Runs::Program(program) => {
+                        findings.library_fits &= environment::goes_along(&program, library);
+                        program
+                    }
+                    Runs::Nothing(name) => {
+                        let (env, name) = (interpreter.display(), name.display());
+                        return Err(format!(
+                            "its #! line has {env} run {name}, which is not in PATH"
+                        ));
+                    }
+                };
                 findings.runs = path.clone();
             }
             Ok(Head::Script(None, _)) => {
-                let text = "the name of its interpreter is too long".to_owned();
+                let text = "the name of its interpreter is missing or too long".to_owned();
                 findings.add(Reason::Script, text);
                 return Ok(findings);
             }
-            Ok(Head::Other) if level == 0 => {
+            Ok(Head::Text) if level == 0 => {
                 findings.through.push(SHELL.into());
                 path = SHELL.into();
                 findings.runs = path.clone();
             }
-            Ok(Head::Other) => {
-                return Err(format!("its interpreter {} is no program", path.display()));
+            Ok(Head::Empty) if level == 0 => return Err("an empty file; name a program".into()),
+            Ok(Head::Data) if level == 0 => return Err(format!("{NO_PROGRAM}; name a program")),
+            Ok(Head::Text | Head::Empty | Head::Data) => {
+                return Err(interpreter_fails(&path, "not a program"));
             }
         }
     }
     findings.add(Reason::Script, "more scripts run each other than the kernel follows".into());
     Ok(findings)
+}
+
+/// Why an interpreter cannot be read, and the way out.
+fn interpreter_fails(interpreter: &Path, why: &str) -> String {
+    let way_out = match () {
+        () if interpreter.as_os_str().as_bytes().ends_with(b"\r") => {
+            "; the #! line ends with a carriage return, so write the script with line feeds alone"
+        }
+        () if !interpreter.exists() => "; install it, or change the #! line",
+        () => "; change the #! line",
+    };
+    format!("its interpreter {}: {why}{way_out}", interpreter.display())
 }
 
 fn is_readable(path: &Path) -> bool {
@@ -175,9 +223,23 @@ fn is_readable(path: &Path) -> bool {
 /// How a file begins.
 enum Head {
     Program,
-    /// Its interpreter, unless the name is too long; and the program that `env` as an interpreter runs.
-    Script(Option<PathBuf>, Option<PathBuf>),
-    Other,
+    /// Its interpreter, unless the name is missing or too long, and what runs.
+    Script(Option<PathBuf>, Runs),
+    /// What a shell would execute.
+    Text,
+    /// Control characters are in its beginning that are in no text.
+    Data,
+    Empty,
+}
+
+/// What a script's interpreter runs.
+#[derive(Debug, PartialEq, Eq)]
+enum Runs {
+    Itself,
+    /// The interpreter is `env`, which executes this program.
+    Program(PathBuf),
+    /// The interpreter is `env`, which finds no program of this name.
+    Nothing(OsString),
 }
 
 fn head(path: &Path) -> io::Result<Head> {
@@ -186,7 +248,14 @@ fn head(path: &Path) -> io::Result<Head> {
     if head.starts_with(b"\x7fELF") {
         return Ok(Head::Program);
     }
-    let Some(line) = head.strip_prefix(b"#!") else { return Ok(Head::Other) };
+    let Some(line) = head.strip_prefix(b"#!") else {
+        let is_of_data = |byte: &u8| byte.is_ascii_control() && !TEXT_CONTROLS.contains(byte);
+        return Ok(match () {
+            () if head.is_empty() => Head::Empty,
+            () if head.iter().any(is_of_data) => Head::Data,
+            () => Head::Text,
+        });
+    };
     let is_whole = line.contains(&b'\n') || (head.len() as u64) < SCRIPT_HEAD_BYTES;
     let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let mut words = line.split(|byte| b" \t\0".contains(byte)).filter(|word| !word.is_empty());
@@ -194,13 +263,36 @@ fn head(path: &Path) -> io::Result<Head> {
     let interpreter = words.next().map(as_path);
     let is_cut = !is_whole && words.clone().next().is_none();
     let Some(interpreter) = interpreter.filter(|_| !is_cut) else {
-        return Ok(Head::Script(None, None));
+        return Ok(Head::Script(None, Runs::Itself));
     };
-    let program = (interpreter.file_name() == Some("env".as_ref()))
-        .then(|| words.find(|word| !word.starts_with(b"-") && !word.contains(&b'=')))
-        .flatten()
-        .and_then(|word| launch::find(std::ffi::OsStr::from_bytes(word)));
-    Ok(Head::Script(Some(interpreter), program))
+    let runs = match interpreter.file_name() == Some("env".as_ref()) {
+        true => run_by_env(words, is_whole),
+        false => Runs::Itself,
+    };
+    Ok(Head::Script(Some(interpreter), runs))
+}
+
+/// What `env` runs with these words. They may be cut if they are not `whole`.
+fn run_by_env<'a>(words: impl Iterator<Item = &'a [u8]>, whole: bool) -> Runs {
+    let mut is_certain = whole;
+    for word in words.filter(|word| !word.contains(&b'=')) {
+        if word.starts_with(b"-") {
+            is_certain &= word == b"-S"; // Other options may have words of their own.
+            continue;
+        }
+        let name = std::ffi::OsStr::from_bytes(word);
+        return match launch::find(name) {
+            Some(program) => Runs::Program(program),
+            None if is_certain => Runs::Nothing(name.to_owned()),
+            None => Runs::Itself,
+        };
+    }
+    Runs::Itself
+}
+
+fn read_binary(path: &Path) -> Result<Binary, String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    Binary::read(file).map_err(|error| format!("a damaged or cut ELF file ({error})"))
 }
 
 /// B to D, for an ELF file.
@@ -209,12 +301,11 @@ fn look_at_program(
     path: &Path,
     library: &Path,
 ) -> Result<Findings, String> {
-    let read = |path: &Path| -> Result<Binary, String> {
-        let file = File::open(path).map_err(|error| error.to_string())?;
-        Binary::read(file).map_err(|error| format!("a damaged or cut ELF file ({error})"))
-    };
-    let ours = read(library).map_err(|why| format!("{}: {why}", library.display()))?;
-    let binary = read(path)?;
+    let ours = read_binary(library).map_err(|why| format!("{}: {why}", library.display()))?;
+    let binary = read_binary(path)?;
+    if let Some(other) = binary.other {
+        return Err(format!("{other}, not a program; name a program"));
+    }
     if binary.is_cut {
         return Err("a cut ELF file: it ends before its last part".into());
     }
@@ -319,7 +410,7 @@ mod tests {
     #[test]
     fn the_interpreter_of_a_script_is_the_first_word_and_env_stands_for_its_program() {
         let interpreter = |text: &[u8]| match script(text) {
-            Head::Script(interpreter, program) => (interpreter, program.is_some()),
+            Head::Script(interpreter, runs) => (interpreter, matches!(runs, Runs::Program(_))),
             _ => panic!("it is a script"),
         };
         assert_eq!(interpreter(b"#!/bin/sh -e\n"), (Some("/bin/sh".into()), false));
@@ -327,6 +418,14 @@ mod tests {
         let env = Some("/usr/bin/env".into());
         assert_eq!(interpreter(b"#!/usr/bin/env -S A=1 sh -e\n"), (env.clone(), true));
         assert_eq!(interpreter(b"#!/usr/bin/env no-such-program\n"), (env, false));
+        let runs = |text: &[u8]| match script(text) {
+            Head::Script(_, runs) => runs,
+            _ => panic!("it is a script"),
+        };
+        let nothing = Runs::Nothing("no-such-program".into());
+        assert_eq!(runs(b"#!/usr/bin/env -S A=1 no-such-program\n"), nothing);
+        assert_eq!(runs(b"#!/usr/bin/env -u no-such-program true\n"), Runs::Itself);
+        assert_eq!(runs(b"#!/bin/sh no-such-program\n"), Runs::Itself);
         let long = [b"#!/".as_slice(), &[b'a'; 200], b"\n"].concat();
         assert_eq!(interpreter(&long), (None, false));
         assert_eq!(interpreter(b"#!\n"), (None, false));
@@ -334,8 +433,10 @@ mod tests {
 
     #[test]
     fn other_files_are_no_scripts() {
-        assert!(matches!(script(b""), Head::Other));
-        assert!(matches!(script(b"# !/bin/sh"), Head::Other));
+        assert!(matches!(script(b""), Head::Empty));
+        assert!(matches!(script(b"# !/bin/sh"), Head::Text));
+        assert!(matches!(script("\x1b\tÄ\r\n".as_bytes()), Head::Text));
+        assert!(matches!(script(b"\x89PNG\r\n\x1a\n\0"), Head::Data));
         assert!(matches!(script(b"\x7fELF"), Head::Program));
     }
 

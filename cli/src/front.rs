@@ -1,7 +1,7 @@
 //! The commands of the `foretell` binary itself. All else, wrong usage included, is left to `foretell-tools`.
 //!
-//! Every run of a program pays for the start of the binary, and clients of object stores make a binary large: with them, a run took
-//! 1 ms longer. `foretell-tools` has all commands, and lies beside this binary or the library.
+//! Every run of a program pays for the start of the binary, and clients of object stores make a binary large: with them, a run
+//! took 1 ms longer. `foretell-tools` has all commands, and lies beside this binary or the library.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

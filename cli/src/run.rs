@@ -89,8 +89,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "no_learn")]
     workload: Option<String>,
 
-    /// Print no summary. Without --json and --explain, foretell's own process then becomes PROGRAM, which has the pid and the
-    /// parent that it would have without foretell
+    /// Print no summary and no warning. Without --json and --explain, foretell's own process then becomes PROGRAM, which has
+    /// the pid and the parent that it would have without foretell
     #[arg(short, long)]
     quiet: bool,
 
@@ -137,8 +137,8 @@ pub(crate) fn run(
     let mut options = manager_options(args)?;
     // With hints from the start, the program's first reads matter.
     let interest = |wanted, bit| if wanted { bit } else { 0 };
-    let interest =
-        interest(args.hints.is_any(), INTEREST_READS) | interest(options.observes, INTEREST_NAMES);
+    let interest = interest(args.hints.is_any(), INTEREST_READS)
+        | interest(options.counts_names, INTEREST_NAMES);
     let channel = channel(args, options.observes);
     let (reader, writer) = channel.map(|channel| (channel.reader, channel.writer)).unzip();
     options.opens = reader.map(Opens::new);
@@ -221,6 +221,7 @@ fn conclude(
         file.write_json(&summary).unwrap_or_else(note);
     }
     if !args.quiet {
+        summary.broken_lines().into_iter().for_each(note);
         note(summary.line());
     }
 }
@@ -274,7 +275,9 @@ fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
     };
     let decisions_max = if args.explain.is_some() { DECISIONS_MAX } else { 0 };
     let (release, (sources, lineage)) = (args.release, args.hints.open(&args.command)?);
-    let observes = args.observe != Observe::None && args.hints.may_prefetch();
+    let is_wanted = args.hints.may_prefetch() || !args.is_silent();
+    let counts_names = args.observe != Observe::None && is_wanted;
+    let observes = counts_names && args.hints.may_prefetch();
     let learns = observes && !args.no_learn;
     let learn = learns.then(|| state::learn(&args.command, args.workload.as_deref())).flatten();
     let (root, opens) = (None, None); // The manager's starter knows them.
@@ -285,6 +288,7 @@ fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
         sources,
         lineage,
         observes,
+        counts_names,
         root,
         opens,
         learn,

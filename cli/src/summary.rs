@@ -53,14 +53,32 @@ pub(crate) struct Summary<'a> {
     ending: Ending,
     core_dumped: bool,
     elapsed_s: f64,
-    /// Seconds that the program's reads and opens had to wait.
-    stall_s: f64,
+    /// Seconds that the program's reads, opens and calls about names had to wait. `None` if no process has told.
+    stall_s: Option<f64>,
     /// Bytes that the program read from anything, by the kernel's count.
     kernel_read_bytes: Option<u64>,
     /// The share of them that passed through the interposing library.
     seen_share: Option<f64>,
     #[serde(flatten)]
     report: Report,
+}
+
+/// Programs, or processes, without the library. A process outside may execute several programs.
+fn silent(programs: &ProgramReport) -> u64 {
+    programs.left_alone.max(programs.outside)
+}
+
+/// Sets the times for which calls waited to zero where nothing has waited, and to `None` where that is not known: only the library
+/// measures them, and only a manager that has finished has them. Returns their sum.
+fn settle_stalls(report: &mut Report) -> Option<f64> {
+    let (programs, names) = (&mut report.programs, &mut report.names);
+    let is_finished = report.manager == ManagerState::Finished;
+    let is_known = is_finished && (programs.processes > 0 || silent(programs) == 0);
+    let settled = |time: Option<f64>| is_known.then_some(time.unwrap_or(0.0));
+    programs.read_stall_s = settled(programs.read_stall_s);
+    programs.open_stall_s = settled(programs.open_stall_s);
+    names.stall_s = names.stall_s.filter(|_| is_known);
+    Some(programs.read_stall_s? + programs.open_stall_s? + names.stall_s.unwrap_or(0.0))
 }
 
 impl<'a> Summary<'a> {
@@ -71,6 +89,8 @@ impl<'a> Summary<'a> {
         mut report: Report,
     ) -> Self {
         report.first_refusal = report.first_refusal.map(|reason| without_numbers(&reason));
+        report.first_broken_line = report.first_broken_line.map(|why| without_numbers(&why));
+        let stall_s = settle_stalls(&mut report);
         let programs = &report.programs;
         let seen_bytes =
             programs.read_bytes + programs.other_read_bytes + programs.outside_read_bytes;
@@ -81,9 +101,7 @@ impl<'a> Summary<'a> {
             ending,
             core_dumped,
             elapsed_s: elapsed.as_secs_f64(),
-            stall_s: report.programs.read_stall_s
-                + report.programs.open_stall_s
-                + report.names.stall_s,
+            stall_s,
             kernel_read_bytes,
             seen_share: kernel_read_bytes.filter(|&all| all > 0).map(share),
             report,
@@ -109,15 +127,23 @@ impl<'a> Summary<'a> {
         }
         let (hints, names, stall) = (self.hints(), self.names(), self.stall());
         let mut line = format!("{hints}{names}; {stall}; {}", self.coverage());
-        let ProgramReport { left_alone, outside, .. } = self.report.programs;
+        let ProgramReport { outside, .. } = self.report.programs;
         let count = |count, what| match count {
             0 => String::new(),
             1 => format!("; 1 program {what}"),
             more => format!("; {more} programs {what}"),
         };
         line += &count(outside, "seen from outside");
-        // A process outside may execute several programs.
-        line + &count(left_alone.saturating_sub(outside), "not seen")
+        line + &count(silent(&self.report.programs) - outside, "not seen")
+    }
+
+    /// The line about the hints that could not be read, if there are any.
+    pub(crate) fn broken_lines(&self) -> Option<String> {
+        let first = self.report.first_broken_line.as_ref()?;
+        Some(match self.report.hints.broken_lines {
+            0 | 1 => format!("--hints: {first}"),
+            lines => format!("--hints: {first}; {lines} broken lines in all"),
+        })
     }
 
     fn hints(&self) -> String {
@@ -165,7 +191,16 @@ impl<'a> Summary<'a> {
     }
 
     fn stall(&self) -> String {
-        format!("{:.2} s of {:.2} s spent waiting for reads", self.stall_s, self.elapsed_s)
+        let programs = &self.report.programs;
+        let Some(stall_s) = self.stall_s else {
+            return format!("{:.2} s, time spent waiting for reads unknown", self.elapsed_s);
+        };
+        let all = format!("{stall_s:.2} s of {:.2} s spent waiting for reads", self.elapsed_s);
+        match (silent(programs), programs.processes) {
+            (0, _) => all,
+            (_, 1) => all + " by 1 process, unknown of others",
+            (_, more) => format!("{all} by {more} processes, unknown of others"),
+        }
     }
 
     fn coverage(&self) -> String {
@@ -179,5 +214,74 @@ impl<'a> Summary<'a> {
             (Some(_), None) => "nothing was read".into(),
             (None, _) => "share seen unknown".into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(programs: ProgramReport, names_s: Option<f64>) -> (String, Option<f64>) {
+        let mut report = Report { programs, ..Report::empty(ManagerState::Finished, 1 << 20) };
+        report.names.stall_s = names_s;
+        let elapsed = Duration::from_secs(3);
+        let summary = Summary::new(&[], Ended::default(), elapsed, report);
+        let line = summary.line();
+        let parts: Vec<&str> = line.split("; ").collect();
+        (parts[1].to_owned(), summary.stall_s)
+    }
+
+    #[test]
+    fn the_time_for_which_programs_wait_is_known_of_those_with_the_library() {
+        let stalled = |processes| ProgramReport {
+            processes,
+            read_stall_s: Some(0.5),
+            open_stall_s: Some(0.25),
+            ..ProgramReport::default()
+        };
+        let all = "0.75 s of 3.00 s spent waiting for reads";
+        let unknown = "3.00 s, time spent waiting for reads unknown";
+        let nothing = ProgramReport::default();
+        for (programs, expected, stall_s) in [
+            (stalled(1), all, Some(0.75)),
+            (nothing, "0.00 s of 3.00 s spent waiting for reads", Some(0.0)),
+            (ProgramReport { left_alone: 1, ..nothing }, unknown, None),
+            (ProgramReport { outside: 2, ..nothing }, unknown, None),
+            (
+                ProgramReport { left_alone: 1, ..stalled(1) },
+                &format!("{all} by 1 process, unknown of others"),
+                Some(0.75),
+            ),
+            (
+                ProgramReport { outside: 1, ..stalled(2) },
+                &format!("{all} by 2 processes, unknown of others"),
+                Some(0.75),
+            ),
+        ] {
+            assert_eq!(summary(programs, None), (expected.to_owned(), stall_s));
+        }
+        assert_eq!(summary(stalled(1), Some(0.5)).1, Some(1.25));
+    }
+
+    #[test]
+    fn without_a_report_of_the_manager_no_time_is_known() {
+        let report = Report::empty(ManagerState::Unresponsive, 1 << 20);
+        let summary = Summary::new(&[], Ended::default(), Duration::ZERO, report);
+        assert_eq!((summary.stall_s, summary.report.programs.read_stall_s), (None, None));
+    }
+
+    #[test]
+    fn broken_lines_are_told_with_their_number() {
+        let told = |broken_lines, first: Option<&str>| {
+            let mut report = Report::empty(ManagerState::Finished, 1 << 20);
+            report.hints.broken_lines = broken_lines;
+            report.first_broken_line = first.map(str::to_owned);
+            Summary::new(&[], Ended::default(), Duration::ZERO, report).broken_lines()
+        };
+        assert_eq!(told(0, None), None);
+        let first = "list: line 2: a zero byte";
+        assert_eq!(told(1, Some(first)).as_deref(), Some("--hints: list: line 2: a zero byte"));
+        let all = "--hints: list: line 2: a zero byte; 3 broken lines in all";
+        assert_eq!(told(3, Some(first)).as_deref(), Some(all));
     }
 }

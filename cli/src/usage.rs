@@ -8,9 +8,18 @@ use clap::{Command, Error};
 
 use crate::failure::{Failure, written};
 
+/// The command that the parser adds to commands with commands.
+const HELP: &str = "help";
+
 /// Reports `error` from parsing `words` by `command`. Prints the help or the version if that was asked for, or the help if no
 /// command was given.
 pub(crate) fn report(error: &Error, command: &Command, words: &[OsString]) -> ExitCode {
+    if error.kind() == ErrorKind::InvalidSubcommand
+        && let Some(fewer) = without_help_of_help(command, words)
+        && let Err(error) = command.clone().try_get_matches_from(&fewer)
+    {
+        return report(&error, command, &fewer);
+    }
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             written(error.print()).map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
@@ -21,6 +30,25 @@ pub(crate) fn report(error: &Error, command: &Command, words: &[OsString]) -> Ex
         }
         _ => Failure::usage(wrong_usage(error, command, words)).report(),
     }
+}
+
+/// The words without `--help` behind the command `help`, which takes names of commands only. `None` if there is nothing to leave
+/// out.
+fn without_help_of_help(command: &Command, words: &[OsString]) -> Option<Vec<OsString>> {
+    let is_option = |word: &OsString| word == "--help" || word == "-h";
+    let mut command = command.clone();
+    command.build(); // It has no command `help` without it.
+    let (mut asked, mut at) = (&command, 1);
+    while let Some(below) = asked.find_subcommand(words.get(at)?) {
+        (asked, at) = (below, at + 1);
+        if below.get_name() == HELP {
+            let (before, behind) = words.split_at(at);
+            let kept = behind.iter().filter(|word| !is_option(word));
+            let fewer: Vec<_> = before.iter().chain(kept).cloned().collect();
+            return (fewer.len() < words.len()).then_some(fewer);
+        }
+    }
+    None
 }
 
 /// What is wrong with `words`, and the way out.
@@ -133,6 +161,9 @@ fn asked<'a>(command: &'a Command, words: &[OsString]) -> (&'a Command, String) 
     let (mut asked, mut name) = (command, command.get_name().to_owned());
     for word in &words[1.min(words.len())..] {
         let Some(below) = word.to_str().and_then(|word| asked.find_subcommand(word)) else { break };
+        if below.get_name() == HELP {
+            break; // It has no help of its own.
+        }
         name = format!("{name} {}", below.get_name());
         asked = below;
     }
@@ -169,6 +200,20 @@ mod tests {
         let words: Vec<OsString> = words.chain([OsString::from_vec(vec![b'a', 0xff])]).collect();
         let error = command().try_get_matches_from(&words).expect_err("it is wrong");
         assert_eq!(line(&error, &words), "'a\u{fffd}' is not UTF-8");
+    }
+
+    #[test]
+    fn help_of_help_is_help() {
+        let of = |words: &[&str]| {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            without_help_of_help(&command(), &words)
+        };
+        let help = |words: &[&str]| Some(words.iter().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(of(&["tool", "help", "--help"]), help(&["tool", "help"]));
+        assert_eq!(of(&["tool", "help", "part", "-h"]), help(&["tool", "help", "part"]));
+        for other in [&["tool", "help", "part"][..], &["tool", "part", "--help"], &["tool"]] {
+            assert_eq!(of(other), None, "{other:?}");
+        }
     }
 
     #[test]
@@ -220,6 +265,7 @@ mod tests {
                 &["tool", "part", "x"],
                 "unexpected argument 'x' found; required are --count <count>, --size <size>; see 'tool part --help'",
             ),
+            (&["tool", "help", "this"], "unrecognized subcommand 'this'; see 'tool --help'"),
             (
                 &["tool", "art"],
                 "unrecognized subcommand 'art'; a similar subcommand exists: 'part'; see 'tool --help'",

@@ -175,14 +175,33 @@ fn what_cannot_be_checked_is_one_line() {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("changed");
         path
     };
+    let library =
+        Path::new(env!("CARGO_BIN_EXE_foretell")).with_file_name("libforetell_preload.so");
+    let library = fs::read(library).expect("it is there");
+    let of_data = format!("#!{}\n", put("data", b"\x89PNG\r\n\x1a\n\0", 0o755).display());
+    let no_program = "not a program: no ELF file and no #! line";
     let table = [
         (folder.path().join("missing"), "No such file"),
+        ("/etc/passwd".into(), &format!("not executable, and {no_program}; name a program")),
+        (folder.path().join("data"), no_program),
+        (put("empty", b"", 0o755), "an empty file; name a program"),
+        (put("empty-plain", b"", 0o644), "not executable, and an empty file"),
+        (put("script", b"#!/bin/sh\n", 0o644), "not executable; see chmod +x"),
+        (put("plain-program", &whole, 0o644), "not executable; see chmod +x"),
+        (put("library", &library, 0o755), "a shared library, not a program; name a program"),
+        (put("library-plain", &library, 0o644), "not executable, and a shared library"),
+        (put("carriage", b"#!/bin/sh\r\n", 0o755), "ends with a carriage return"),
+        (put("env", b"#!/usr/bin/env no-such-program\n", 0o755), "no-such-program, which is not"),
+        (put("of-data", of_data.as_bytes(), 0o755), "data: not a program; change the #! line"),
+        (put("of-folder", b"#!/etc\n", 0o755), "Is a directory; change the #! line"),
+        (".".into(), "it is a folder"),
         (folder.path().to_owned(), "is a folder"),
         (put("plain", b"text", 0o644), "not executable"),
         (put("header", &whole[..40], 0o755), "ELF file"),
         (put("half", &whole[..whole.len() / 2], 0o755), "ELF file"),
         (put("nothing-else", b"\x7fELF", 0o755), "ELF file"),
         (put("lost", b"#!/no/such/interpreter\n", 0o755), "its interpreter /no/such/interpreter"),
+        (folder.path().join("lost"), "install it, or change the #! line"),
         ("no-such-program".into(), "no such program in PATH"),
         ("/dev/null".into(), "not a regular file"),
         ("".into(), "no such program"),

@@ -127,6 +127,16 @@ impl Setting {
     }
 }
 
+/// Only the library measures how long a program waits.
+fn assert_waiting_is_unknown(figures: &Value, said: &str) {
+    assert!(figures["stall_s"].is_null(), "{figures}");
+    for part in ["read_stall_s", "open_stall_s"] {
+        assert!(figures["programs"][part].is_null(), "{figures}");
+    }
+    assert!(figures["names"]["stall_s"].is_null(), "{figures}");
+    assert!(said.contains(" s, time spent waiting for reads unknown"), "{said}");
+}
+
 /// Most of the reads were seen, and hints were worked off by them.
 fn assert_followed(figures: &Value, said: &str) {
     let number = |path: &str| figures.pointer(path).and_then(Value::as_u64).expect("a number");
@@ -148,11 +158,17 @@ fn a_static_program_works_hints_off() {
     for how in ["read", "pread"] {
         let (figures, said) = setting.run(&list, &[&program, how, &list_name]);
         assert_followed(&figures, &said);
+        assert_waiting_is_unknown(&figures, &said);
     }
     // As a child of a program with the library.
     let script = format!("{program} pread {list_name}; exit 3");
     let (figures, said) = setting.run(&list, &["sh", "-c", &script]);
     assert_followed(&figures, &said);
+    assert!(figures["stall_s"].is_f64(), "{figures}");
+    let told = figures["programs"]["processes"].as_u64().expect("a number");
+    let processes = if told == 1 { "process" } else { "processes" };
+    let waiting = format!(" spent waiting for reads by {told} {processes}, unknown of others");
+    assert!(said.contains(&waiting), "{said}");
     let list = setting.list(["large".to_owned()]);
     for how in ["read", "pread"] {
         let (figures, said) = setting.run(&list, &[&program, how, &list_name]);

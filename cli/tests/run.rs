@@ -306,6 +306,44 @@ fn a_hint_list_that_cannot_be_read_is_reported() {
 }
 
 #[test]
+fn broken_lines_of_a_hint_list_are_told_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (list, figures) = (folder.path().join("list"), folder.path().join("figures"));
+    let lines = "/etc/passwd\nmissing\n{\"path\": 3}\n\n{\"path\": \"a\", \"x\": 1}\n";
+    fs::write(&list, lines).expect("written");
+    let (list, figures) = (list.to_string_lossy(), figures.to_string_lossy());
+    let run = |options: &[&str]| {
+        let program = ["--hints", &list, "--", "sleep", "0.3"];
+        stderr(&output(&[&["run"], options, &program].concat()))
+    };
+    let said = run(&[]);
+    let first = said.lines().next().unwrap_or_default();
+    assert!(
+        first.starts_with(&format!("foretell: --hints: {list}: line 3, column 10: ")),
+        "{said}"
+    );
+    assert!(first.ends_with("; 2 broken lines in all"), "{said}");
+    assert_eq!((said.lines().count(), said.matches("--hints:").count()), (2, 1), "{said}");
+    assert_eq!(run(&["--quiet"]), "");
+    assert_eq!(run(&["--quiet", "--json", &figures]), "");
+    let figures = fs::read(&*figures).expect("written");
+    let figures: serde_json::Value = serde_json::from_slice(&figures).expect("JSON");
+    assert_eq!(figures["hints"]["broken_lines"], 2, "{figures}");
+    let first = figures["first_broken_line"].as_str().expect("text");
+    assert!(first.starts_with(&format!("{list}: line 3")), "{figures}");
+}
+
+#[test]
+fn help_of_the_command_help_is_help() {
+    let plain = output(&["--help"]);
+    for words in [&["help", "--help"][..], &["help", "-h"], &["help"]] {
+        assert_eq!(output(words), plain, "{words:?}");
+    }
+    assert_eq!(output(&["help", "run", "--help"]), output(&["run", "--help"]));
+    assert_fails(&["help", "no-such"], 2, "see 'foretell --help'");
+}
+
+#[test]
 fn figures_to_standard_output_come_behind_the_programs() {
     let arguments = ["run", "--quiet", "--json", "-", "--no-hints", "--", "echo", "first"];
     let piped = output(&arguments).stdout;

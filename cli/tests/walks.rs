@@ -120,6 +120,29 @@ fn names_are_looked_up_ahead_of_programs_that_walk() {
 }
 
 #[test]
+fn waiting_for_names_is_counted_also_where_nothing_is_looked_up() {
+    let Some(mounted) = Mounted::new(fill) else { return };
+    let figures = mounted.backing.path().with_extension("figures");
+    let names = |options: &[&str]| {
+        common::wait_until("the array is free", || mounted.unmount());
+        mounted.mount();
+        let mut run = foretell();
+        run.args(["run", "--quiet", "--json"]).arg(&figures).args(options);
+        run.args(["--", "du", "-sb", "."]);
+        assert!(mounted.output(run).status.success());
+        let figures = fs::read(&figures).expect("written");
+        let mut figures: serde_json::Value = serde_json::from_slice(&figures).expect("JSON");
+        assert_eq!(figures["names"]["looked_up"].as_u64() == Some(0), !options.is_empty());
+        figures["names"]["stall_s"].take()
+    };
+    for options in [&[][..], &["--no-hints"]] {
+        let stall_s = names(options);
+        assert!(stall_s.as_f64().is_some_and(|stall_s| stall_s > 0.0), "{options:?}: {stall_s}");
+    }
+    assert!(names(&["--observe", "none"]).is_null());
+}
+
+#[test]
 fn files_are_read_ahead_of_programs_that_open_them_in_order() {
     let Some(mounted) = Mounted::new(fill) else { return };
     if Path::new(PYTHON).exists() {

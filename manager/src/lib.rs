@@ -99,6 +99,8 @@ pub struct Options {
     pub lineage: Option<source::Setting>,
     /// Whether what programs do is followed too: their own advice.
     pub observes: bool,
+    /// Whether the time is counted for which calls about names wait. It is where `observes` is on, too.
+    pub counts_names: bool,
     /// Where the processes of the run are, so that those without the library are seen from outside.
     pub root: Option<Root>,
     /// What tells of opens of programs without the library, if anything does.
@@ -172,6 +174,7 @@ impl Manager {
             stop: Arc::clone(&stop),
             lineage: options.lineage,
             observes: options.observes,
+            counts_names: options.counts_names,
             opens: options.opens,
             learn: options.learn,
             fault: options.fault,

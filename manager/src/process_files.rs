@@ -22,11 +22,21 @@ const BUFFER_BYTES: usize = 16 << 10;
 /// Threads of a process whose switches are read, some 10 µs each.
 const THREADS_MAX: usize = 8;
 
-/// The line of `status` that counts them.
-const SWITCHES: &str = "voluntary_ctxt_switches:";
+/// The lines of `status` that count them.
+const VOLUNTARY: &str = "voluntary_ctxt_switches:";
+const INVOLUNTARY: &str = "nonvoluntary_ctxt_switches:";
 
 /// The mark that the kernel adds to the name of a working folder that was removed.
 const REMOVED: &[u8] = b" (deleted)";
+
+/// How often the threads of a process have left the processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Switches {
+    /// By themselves, as they do to wait for a device.
+    pub(crate) voluntary: u64,
+    /// Because others took it.
+    pub(crate) involuntary: u64,
+}
 
 /// See the [module](self).
 pub(crate) struct ProcessFiles {
@@ -86,17 +96,20 @@ impl ProcessFiles {
         (is_there && self.shares_paths(process)).then_some(path)
     }
 
-    /// How often the threads of a process have given the processor up by themselves, as they do to wait for a device. `None`
-    /// for a process of many threads.
-    pub(crate) fn voluntary_switches(process: ProcessId) -> Option<u64> {
-        let mut switches = 0;
+    /// How often the threads of a process have left the processor. `None` for a process of many threads.
+    pub(crate) fn switches(process: ProcessId) -> Option<Switches> {
+        let mut switches = Switches::default();
         for (number, task) in std::fs::read_dir(format!("/proc/{process}/task")).ok()?.enumerate() {
             if number >= THREADS_MAX {
                 return None;
             }
             let status = std::fs::read_to_string(task.ok()?.path().join("status")).ok()?;
-            let line = status.lines().find_map(|line| line.strip_prefix(SWITCHES))?;
-            switches += line.trim().parse::<u64>().ok()?;
+            let count = |name: &str| {
+                let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+                line.trim().parse::<u64>().ok()
+            };
+            switches.voluntary += count(VOLUNTARY)?;
+            switches.involuntary += count(INVOLUNTARY)?;
         }
         Some(switches)
     }
@@ -155,7 +168,7 @@ mod tests {
         let real = inner.canonicalize().expect("it is there");
         assert_eq!(files.working_folder(process), Some(Some(real)));
         assert_eq!(ProcessFiles::parent(process), Some(u64::from(std::process::id())));
-        assert!(ProcessFiles::voluntary_switches(process).is_some());
+        assert!(ProcessFiles::switches(process).is_some());
         assert_eq!(ProcessFiles::process_of_thread(process), Some(process));
         std::fs::remove_dir(&inner).expect("it is empty");
         assert_eq!(files.working_folder(process), Some(None));

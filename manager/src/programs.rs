@@ -10,7 +10,7 @@ use foretell_protocol::layout::{INTEREST_NAMES, INTEREST_READS};
 use foretell_protocol::{Connection, Counters, Event, Hello, RingReader};
 
 use crate::descriptors::is_readable;
-use crate::process_files::ProcessFiles;
+use crate::process_files::{ProcessFiles, Switches};
 use crate::session::walking::Walker;
 
 /// One process under foretell.
@@ -26,14 +26,38 @@ pub(crate) struct Program {
     waits: Waits,
 }
 
-/// Calls that took long, as far as the process gave up the processor meanwhile. One that did not has lost it, or has copied much.
+/// Calls that took long because they waited. A call takes long for one of three reasons:
+///
+/// A. It waited: the process has given up the processor.
+/// B. The process has lost the processor to another one.
+/// C. It has copied much.
+///
+/// The kernel counts A and B, but of a process, not of a call. So each loss of the processor is taken to have made one call long.
+/// This errs on the side of too few waits, by those before the look that finds the first of a row: the looks come every few
+/// milliseconds, and a process that waits and loses the processor as often is rare.
 #[derive(Debug, Default)]
 struct Waits {
-    /// Stalls as of the last look, and voluntary switches as of the last look that found more stalls.
+    /// Stalls as of the last look, and switches as of the last look that found more stalls.
     stalls: u64,
-    switches: Option<u64>,
+    switches: Option<Switches>,
     /// Stalls that were waits.
     count: u64,
+}
+
+impl Waits {
+    /// Takes in a look that found `more` stalls, and the switches by then.
+    fn add(&mut self, more: u64, switches: Option<Switches>) {
+        let before = std::mem::replace(&mut self.switches, switches).unwrap_or_default();
+        let given_up = switches.and_then(|now| now.voluntary.checked_sub(before.voluntary));
+        self.count += match (switches, given_up) {
+            (Some(now), Some(given_up)) => {
+                let lost = now.involuntary.saturating_sub(before.involuntary);
+                more.saturating_sub(lost).min(given_up)
+            }
+            // It has too many threads, or has ended, or some of its threads have, with their counts.
+            _ => more,
+        };
+    }
 }
 
 /// How a process's end is noticed.
@@ -155,18 +179,13 @@ impl Program {
         self.ring.counters()
     }
 
-    /// Looks which of its calls have waited, and counts them. Costs some 20 µs a thread if calls have taken long since the last
-    /// time.
+    /// Looks how many of its calls have waited. Costs some 20 µs a thread if calls have taken long since the last time.
     pub(crate) fn count_waits(&mut self) -> u64 {
         let (stalls, ReaderId(process)) = (self.counters().stalls(), self.reader);
         let waits = &mut self.waits;
         let more = stalls.wrapping_sub(std::mem::replace(&mut waits.stalls, stalls));
         if more > 0 {
-            let switches = ProcessFiles::voluntary_switches(process);
-            let before = std::mem::replace(&mut waits.switches, switches);
-            if switches.is_none() || before != switches {
-                waits.count += more;
-            }
+            waits.add(more, ProcessFiles::switches(process));
         }
         waits.count
     }
@@ -188,5 +207,30 @@ impl Drop for Program {
     /// The ring is not read any more, so the program need not fill it.
     fn drop(&mut self) {
         self.ring.set_interest(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_has_waited_if_the_processor_was_given_up_and_not_lost() {
+        let switches = |voluntary, involuntary| Some(Switches { voluntary, involuntary });
+        let mut waits = Waits::default();
+        let mut counted = |more, switches| {
+            let before = waits.count;
+            waits.add(more, switches);
+            waits.count - before
+        };
+        assert_eq!(counted(2, switches(5, 0)), 2, "A");
+        assert_eq!(counted(1, switches(9, 1)), 0, "B, and it has slept elsewhere");
+        assert_eq!(counted(3, switches(12, 2)), 2, "A and B");
+        assert_eq!(counted(4, switches(12, 2)), 0, "C");
+        assert_eq!(counted(4, switches(13, 2)), 1, "A and C");
+        assert_eq!(counted(1, switches(20, 90)), 0, "it has lost the processor often before");
+        assert_eq!(counted(1, switches(21, 90)), 1, "A");
+        assert_eq!(counted(7, switches(3, 90)), 7, "a thread has ended");
+        assert_eq!(counted(7, None), 7, "not known");
     }
 }

@@ -13,7 +13,10 @@ pub struct HintReport {
     pub resolved: u64,
     /// Hints that could not be read, or whose file could not be opened.
     pub refused: u64,
-    /// Hints that were not looked at, since the data of the hints before them was in memory.
+    /// Those of them that could not be read.
+    #[serde(default)]
+    pub broken_lines: u64,
+    /// Hints and guesses that were not looked at, since the data of the hints before them was in memory.
     pub passed_over: u64,
 }
 
@@ -51,7 +54,9 @@ pub struct NameReport {
     /// The others.
     pub unused: u64,
     /// Seconds that programs spent in calls about names that had to wait, as far as they were watched. Opens do not count.
-    pub stall_s: f64,
+    /// `None` if no calls about names were counted.
+    #[serde(default)]
+    pub stall_s: Option<f64>,
 }
 
 /// What was known of the workload from earlier runs, and what became of it.
@@ -84,10 +89,12 @@ pub struct ProgramReport {
     pub read_bytes: u64,
     /// Bytes read from anything else through hooked calls.
     pub other_read_bytes: u64,
-    /// Seconds spent in reads that had to wait (took longer than 50 µs).
-    pub read_stall_s: f64,
-    /// Seconds spent in opens that had to wait.
-    pub open_stall_s: f64,
+    /// Seconds spent in reads that had to wait (took longer than 50 µs). `None` if no process reported.
+    #[serde(default)]
+    pub read_stall_s: Option<f64>,
+    /// Seconds spent in opens that had to wait. `None` if no process reported.
+    #[serde(default)]
+    pub open_stall_s: Option<f64>,
     /// Records lost because a ring was full. Counts of blocks may be off by as many.
     pub dropped_records: u64,
     /// Programs executed without the library, as far as known.
@@ -139,6 +146,9 @@ pub struct Report {
     pub programs: ProgramReport,
     /// The first refusal, in words.
     pub first_refusal: Option<String>,
+    /// The first hint that could not be read: where it is, and why.
+    #[serde(default)]
+    pub first_broken_line: Option<String>,
     /// The policy's last decisions as text, if they were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explanation: Option<String>,
@@ -156,17 +166,19 @@ impl Report {
             learned: LearnReport::default(),
             programs: ProgramReport::default(),
             first_refusal: None,
+            first_broken_line: None,
             explanation: None,
         }
     }
 }
 
 impl HintReport {
-    pub(crate) fn new(counts: &Counts, source_errors: u64) -> Self {
+    pub(crate) fn new(counts: &Counts, broken_lines: u64) -> Self {
         HintReport {
-            given: counts.hints - counts.hints_void + source_errors,
+            given: counts.hints - counts.hints_void + broken_lines,
             resolved: counts.hints_resolved,
-            refused: counts.hints_refused + source_errors,
+            refused: counts.hints_refused + broken_lines,
+            broken_lines,
             passed_over: counts.hints_passed_over,
         }
     }
@@ -195,8 +207,8 @@ impl ProgramReport {
         self.read_calls += counters.read_calls;
         self.read_bytes += counters.read_bytes;
         self.other_read_bytes += counters.other_read_bytes;
-        self.read_stall_s += counters.read_stall_ns as f64 / 1e9;
-        self.open_stall_s += counters.open_stall_ns as f64 / 1e9;
+        *self.read_stall_s.get_or_insert(0.0) += counters.read_stall_ns as f64 / 1e9;
+        *self.open_stall_s.get_or_insert(0.0) += counters.open_stall_ns as f64 / 1e9;
         self.dropped_records += counters.dropped_records;
         self.left_alone += counters.programs_left_alone;
     }

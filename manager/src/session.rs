@@ -133,8 +133,9 @@ pub(crate) struct Session {
     /// When the next idle file is to be closed.
     closes_in: Option<Duration>,
     first_refusal: Option<String>,
-    /// Hints that a source could not even read.
-    source_errors: u64,
+    /// Hints that a source could not even read, and the first of them.
+    broken_lines: u64,
+    first_broken_line: Option<String>,
     budget_bytes: u64,
     explanation: Option<Explanation>,
     fault: FaultState,
@@ -155,6 +156,8 @@ pub(crate) struct Parts {
     pub(crate) lineage: Option<Setting>,
     /// See [`Options::observes`](crate::Options::observes).
     pub(crate) observes: bool,
+    /// See [`Options::counts_names`](crate::Options::counts_names).
+    pub(crate) counts_names: bool,
     pub(crate) outside: Option<Outside>,
     pub(crate) opens: Option<Opens>,
     pub(crate) learn: Option<Learn>,
@@ -164,7 +167,7 @@ pub(crate) struct Parts {
 impl Session {
     pub(crate) fn new(config: Config, parts: Parts) -> Self {
         let Parts { connections, watched_max, threads, done, stop, lineage, .. } = parts;
-        let Parts { observes, outside, opens, learn, fault, .. } = parts;
+        let Parts { observes, counts_names, outside, opens, learn, fault, .. } = parts;
         let mut policy = Policy::new(config);
         let external = policy.open_stream(Nanos::ZERO, SCRIPTS, None);
         let mounts = Mounts::read();
@@ -197,14 +200,15 @@ impl Session {
             observed: Observed::new(observer),
             sighted: Sighted::new(outside),
             openers: Openers::new(opens),
-            walking: Walking::new(observes),
+            walking: Walking::new(observes, counts_names),
             learning,
             sources: 0,
             external,
             ending_ns: 0,
             closes_in: None,
             first_refusal: None,
-            source_errors: 0,
+            broken_lines: 0,
+            first_broken_line: None,
             budget_bytes: config.capacity_blocks * config.block_bytes,
             explanation: (config.decisions_max > 0).then(Explanation::default),
             fault: FaultState::new(fault),
@@ -377,12 +381,13 @@ impl Session {
         Report {
             manager: ManagerState::Finished,
             budget_bytes: self.budget_bytes,
-            hints: HintReport::new(&counts, self.source_errors),
+            hints: HintReport::new(&counts, self.broken_lines),
             blocks: BlockReport::new(self.policy.config().block_bytes, &counts),
             names: self.walking.report(),
             learned: LearnReport::default(),
             programs,
             first_refusal: self.first_refusal,
+            first_broken_line: self.first_broken_line,
             explanation: self.explanation.map(|explanation| explanation.text(&decisions, dropped)),
         }
     }
@@ -414,6 +419,7 @@ mod tests {
                 stop: Arc::default(),
                 lineage: None,
                 observes: true,
+                counts_names: true,
                 outside: None,
                 opens: None,
                 learn: None,

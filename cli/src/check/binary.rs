@@ -52,6 +52,8 @@ impl Kind {
 #[derive(Debug)]
 pub(super) struct Binary {
     pub(super) kind: Kind,
+    /// What it is if it is no program, in words.
+    pub(super) other: Option<&'static str>,
     /// Whether the file ends before its last part.
     pub(super) is_cut: bool,
     /// The dynamic linker that it names; `None` for a static program.
@@ -103,6 +105,7 @@ impl Binary {
             .map(<[u8]>::to_vec);
         let mut binary = Binary {
             kind,
+            other: other(header.e_type(endian), header.e_entry(endian).into()),
             is_cut: segments.iter().any(is_beyond),
             loader,
             is_go: false,
@@ -136,6 +139,16 @@ impl Binary {
             }
         }
         Ok(binary)
+    }
+}
+
+/// What a file of this type is if it is no program. A library that may also be executed has a place where it begins.
+fn other(of_type: elf::FileType, entry: u64) -> Option<&'static str> {
+    match (of_type, entry) {
+        (elf::ET_DYN, 0) => Some("a shared library"),
+        (elf::ET_REL, _) => Some("an object file, which is to be linked"),
+        (elf::ET_CORE, _) => Some("a core dump"),
+        _ => None,
     }
 }
 

@@ -56,7 +56,8 @@ impl Held {
 
     /// The number of the notification that was received and not answered.
     fn number(&self) -> Option<u64> {
-        // SAFETY: the memory stays mapped, and all bytes are a valid value. The process that wrote it is this one, or has ended.
+        // SAFETY: the memory stays mapped, and all bytes are a valid value. The process that wrote it is this one, or has
+        // ended.
         let number = unsafe { (&raw const (*self.0).id).read_volatile() };
         (number != 0).then_some(number)
     }

@@ -3,8 +3,8 @@
 //! A. `open` and `openat` that only read, and make nothing: no `O_WRONLY`, `O_RDWR`, `O_CREAT`, `O_PATH` or `O_TMPFILE`.
 //! B. `openat2`: a filter cannot read the caller's memory, where its flags are.
 //!
-//! All else passes at once, and so do calls of another architecture (32-bit programs, x32). The kernel knows by itself for which
-//! calls the filter says yes whatever their arguments are, and does not ask it for these.
+//! All else passes at once, and so do calls of another architecture (32-bit programs, x32). The kernel knows by itself for
+//! which calls the filter says yes whatever their arguments are, and does not ask it for these.
 //!
 //! The filter stays until the process and all its descendants have ended. So nothing may be installed that is not answered.
 

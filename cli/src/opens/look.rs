@@ -5,11 +5,13 @@
 //! * A thread sleeps where it waits for a device. The time of which it neither ran nor waited for a processor
 //!   (`/proc/TID/schedstat`) since it was answered last is the time that its open and the reads after that have waited.
 //!
-//! What may fail: the caller's memory cannot be read, a path is too long, the base is no folder with a name. Then nothing is seen
-//! of this open. Another thread of the program may change the path meanwhile; then what is seen is a wrong guess.
+//! What may fail: the caller's memory cannot be read, a path is too long, the base is no folder with a name, or `openat2` gives
+//! the path another root. Then nothing is seen of this open. Another thread of the program may change the path meanwhile; then
+//! what is seen is a wrong guess.
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::mem::offset_of;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -49,19 +51,18 @@ impl Looker {
     /// Looks at a thread that makes this call. `None` if it is no open for reading, or cannot be seen.
     pub(super) fn look(&mut self, thread: u32, call: Call) -> Option<Opened<'_>> {
         let slept = self.slept(thread);
-        let flags = match call.flags {
-            Flags::Given(flags) => flags,
-            Flags::At(address) => {
-                let mut word = [0; 8];
-                (read_memory(thread, address, &mut word) == word.len()).then_some(())?;
-                u64::from_ne_bytes(word)
-            }
+        let (flags, resolve) = match call.flags {
+            Flags::Given(flags) => (flags, 0),
+            Flags::At(address) => read_how(thread, address)?,
         };
-        if !reads(flags) {
+        if !reads(flags) || resolve & libc::RESOLVE_IN_ROOT != 0 {
             return None;
         }
         self.path.clear();
         read_text(thread, call.path, &mut self.path)?;
+        if resolve & libc::RESOLVE_BENEATH != 0 && self.path.first() == Some(&b'/') {
+            return None; // The kernel refuses it.
+        }
         if self.path.first() != Some(&b'/') {
             let base = match call.base {
                 libc::AT_FDCWD => format!("/proc/{thread}/cwd"),
@@ -117,6 +118,16 @@ fn busy_ns(schedstat: &File) -> Option<u64> {
     let mut words = std::str::from_utf8(&text[..length]).ok()?.split_ascii_whitespace();
     let mut next = || words.next()?.parse::<u64>().ok();
     Some(next()?.saturating_add(next()?))
+}
+
+/// Reads the flags and the rules of resolving in the `struct open_how` at `address` of a thread's memory.
+fn read_how(thread: u32, address: u64) -> Option<(u64, u64)> {
+    const WORD: usize = size_of::<u64>();
+    let mut how = [0; size_of::<libc::open_how>()];
+    (read_memory(thread, address, &mut how) == how.len()).then_some(())?;
+    let word = |at: usize| how[at..at + WORD].try_into().ok().map(u64::from_ne_bytes);
+    let (flags, resolve) = (offset_of!(libc::open_how, flags), offset_of!(libc::open_how, resolve));
+    Some((word(flags)?, word(resolve)?))
 }
 
 /// Reads the text at `address` of a thread's memory, up to its zero byte. `None` if it cannot be read or is too long.
@@ -191,5 +202,22 @@ mod tests {
         assert_eq!(looker.look(own(), nowhere), None);
         let nowhere = Call { base: cwd, path: u64::MAX, flags: Flags::At(u64::MAX) };
         assert_eq!(looker.look(own(), nowhere), None);
+    }
+
+    #[test]
+    fn a_path_with_another_root_is_not_seen() {
+        let mut looker = Looker::default();
+        let mut sees = |path: &std::ffi::CStr, flags: i32, resolve: u64| {
+            let how = [flags as u64, 0, resolve];
+            let flags = Flags::At((&raw const how).addr() as u64);
+            let call = Call { base: libc::AT_FDCWD, path: path.as_ptr() as u64, flags };
+            looker.look(own(), call).is_some()
+        };
+        for (path, beneath) in [(c"/a", false), (c"a", true)] {
+            assert!(sees(path, 0, 0) && sees(path, 0, libc::RESOLVE_NO_SYMLINKS));
+            assert!(!sees(path, libc::O_WRONLY, 0));
+            assert!(!sees(path, 0, libc::RESOLVE_IN_ROOT));
+            assert_eq!(sees(path, 0, libc::RESOLVE_BENEATH), beneath);
+        }
     }
 }

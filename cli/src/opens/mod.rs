@@ -2,8 +2,8 @@
 //!
 //! A seccomp filter stops each open for reading until a process of foretell has looked at it and answered that it goes on.
 //! * `filter.rs`: which calls stop, and what is needed to install the filter.
-//! * `guard.rs`: the processes that answer, and hold on as long as any program lives. `answer.rs`: one answer. `look.rs`: what is
-//!   opened, and how long the program has slept. `timer.rs`: bounds a look.
+//! * `guard.rs`: the processes that answer, and hold on as long as any program lives. `answer.rs`: one answer. `look.rs`: what
+//!   is opened, and how long the program has slept. `timer.rs`: bounds a look.
 //!
 //! The manager's side is [`foretell_manager::opens`].
 //!

@@ -68,7 +68,8 @@ impl Session {
                         self.disclose(*stream, disclosure);
                     }
                     Some(Err(error)) => {
-                        self.source_errors += 1;
+                        self.broken_lines += 1;
+                        self.first_broken_line.get_or_insert_with(|| error.clone());
                         self.refused(error);
                     }
                     None if feed.is_finished() => {

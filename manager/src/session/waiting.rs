@@ -14,7 +14,7 @@ use crate::source::{Certainty, Visits};
 /// Bytes of a waiting path beside its text.
 const PATH_BYTES: usize = 64;
 
-/// A path that waits to be looked up.
+/// A path that waits to be looked up. It is a guess unless its source claims that it names a file.
 pub(super) struct Name {
     pub(super) path: PathBuf,
     pub(super) certainty: Certainty,
@@ -22,6 +22,12 @@ pub(super) struct Name {
     pub(super) owner: Option<StreamId>,
     /// What the file must be, if that is known.
     pub(super) expected: Option<Expected>,
+}
+
+impl Name {
+    fn is_guess(&self) -> bool {
+        self.certainty != Certainty::File
+    }
 }
 
 /// What a name must mean when it is looked up. Else its hint is dropped.
@@ -88,16 +94,13 @@ impl Waiting {
 
     /// Takes out a name whose hint was cancelled or passed over.
     pub(super) fn drop_name(&mut self, name: NameId) {
-        let is_guess = self
-            .take_name(name)
-            .is_some_and(|name| name.owner.is_some() || name.certainty == Certainty::MaybeUnread);
+        let is_guess = self.take_name(name).is_some_and(|name| name.is_guess());
         self.dropped_guesses += u64::from(is_guess);
     }
 
     /// Guesses whose lookups have not ended, or not begun.
     pub(super) fn unanswered_guesses(&self) -> u64 {
-        let is_guess = |name: &&Name| name.certainty != Certainty::File;
-        self.dropped_guesses + self.names.values().filter(is_guess).count() as u64
+        self.dropped_guesses + self.names.values().filter(|name| name.is_guess()).count() as u64
     }
 
     pub(super) fn add_folder(&mut self, folder: Folder) {
@@ -154,12 +157,27 @@ mod tests {
         assert_eq!((waiting.bytes(), waiting.unanswered_guesses()), (4 * bytes_of(&path()), 1));
 
         waiting.drop_name(word);
-        waiting.drop_name(word);
+        waiting.drop_name(word); // It counts once.
         waiting.drop_folders_of(OWNER);
         assert_eq!((waiting.bytes(), waiting.unanswered_guesses()), (2 * bytes_of(&path()), 1));
 
         assert!(waiting.take_name(given).is_some() && waiting.path(given).is_none());
         assert!(waiting.next_folder().is_some() && !waiting.has_folders());
         assert_eq!(waiting.bytes(), 0);
+    }
+
+    /// Whose it is makes no difference, nor whether it is dropped or waits to the end.
+    #[test]
+    fn what_may_be_no_file_is_a_guess() {
+        let all = [Certainty::File, Certainty::MaybeFile, Certainty::MaybeUnread];
+        for (certainty, owner) in all.into_iter().flat_map(|of| [(of, None), (of, Some(OWNER))]) {
+            let mut waiting = Waiting::default();
+            let path = PathBuf::from("/a");
+            let name = waiting.add_name(Name { path, certainty, owner, expected: None });
+            let is_guess = u64::from(certainty != Certainty::File);
+            assert_eq!(waiting.unanswered_guesses(), is_guess, "{certainty:?} {owner:?}");
+            waiting.drop_name(name);
+            assert_eq!(waiting.unanswered_guesses(), is_guess, "{certainty:?} {owner:?}");
+        }
     }
 }

@@ -12,6 +12,9 @@
 //! another source has disclosed is left out: one below a folder that a command line names, and one of which hints exist when it
 //! is looked up ([`Session::outcome_of_lookup`]).
 //!
+//! *Counting only.* Where nothing is looked up ahead, programs may be watched all the same, so that the time for which their
+//! calls about names wait is known. Their records are then read and dropped.
+//!
 //! Cost: a program that never waits is watched for [`FIRST_WATCH`], or for [`QUICK_MAX`] touches.
 
 use std::collections::HashMap;
@@ -129,7 +132,10 @@ impl Known<'_> {
 
 /// What belongs to no single program.
 pub(crate) struct Walking {
+    /// Whether anything is looked up ahead.
     is_on: bool,
+    /// Whether any program is watched.
+    watches: bool,
     next_number: u64,
     looks_at: Nanos,
     interval: Duration,
@@ -143,10 +149,11 @@ pub(crate) struct Walking {
 }
 
 impl Walking {
-    /// `is_on`: whether any program is watched.
-    pub(super) fn new(is_on: bool) -> Self {
+    /// `is_on`: whether anything is looked up ahead. `counts`: whether programs are watched also without that.
+    pub(super) fn new(is_on: bool, counts: bool) -> Self {
         Walking {
             is_on,
+            watches: is_on || counts,
             next_number: 0,
             looks_at: Nanos::ZERO,
             interval: LOOK_MIN,
@@ -186,7 +193,7 @@ impl Walking {
     }
 
     fn can_watch(&self, program: &Program) -> bool {
-        self.is_on
+        self.watches
             && program.reader() != ReaderId(0)
             && (self.memory_bytes < MEMORY_MAX_BYTES || program.walker.path.is_some())
     }
@@ -207,8 +214,13 @@ impl Walking {
         touches: &[Touch],
         now: Nanos,
     ) {
-        let files = known.files.filter(|_| self.is_on && !touches.is_empty());
-        let Some(files) = files else { return };
+        if touches.is_empty() {
+            return;
+        }
+        walker.touched_at = now;
+        let Some(files) = known.files.filter(|_| self.is_on) else {
+            return walker.count_quick(touches);
+        };
         let mut quick_touches = walker.quick_touches;
         let (names, walk) = walker.path_made();
         names.begin_turn(touches);
@@ -227,7 +239,7 @@ impl Walking {
             walk.touch(walks::Touch { folder, name, action, waited });
         }
         walker.quick_touches = quick_touches;
-        (walker.touched_at, walker.is_due) = (now, true);
+        walker.is_due = true;
     }
 
     /// The report so far.
@@ -236,7 +248,7 @@ impl Walking {
             looked_up: self.ended.names_ahead,
             used: self.ended.names_used,
             unused: self.ended.names_ahead.saturating_sub(self.ended.names_used),
-            stall_s: self.name_stall_s,
+            stall_s: self.watches.then_some(self.name_stall_s),
         }
     }
 
@@ -266,6 +278,14 @@ impl Walker {
     pub(super) fn has_waited(&mut self, now: Nanos) {
         self.stalled_at = now;
         self.path_made().1.has_waited();
+    }
+
+    /// Counts the touches since the last one that waited.
+    fn count_quick(&mut self, touches: &[Touch]) {
+        let waited = |touch: &Touch| touch.duration_ns >= STALL_THRESHOLD_NS;
+        let quick = touches.iter().rev().take_while(|touch| !waited(touch)).count();
+        let before = if quick == touches.len() { self.quick_touches } else { 0 };
+        self.quick_touches = before.saturating_add(u32::try_from(quick).unwrap_or(u32::MAX));
     }
 
     /// Forgets what may have changed since its last touch.
@@ -363,7 +383,7 @@ fn note_waits(program: &mut Program, now: Nanos, glimpses: &mut usize) -> bool {
     *glimpses = glimpses.saturating_sub(1);
     walker.stalls = stalls;
     // A process that has given up the processor nowhere has lost it, where its calls took long.
-    let switches = ProcessFiles::voluntary_switches(process);
+    let switches = ProcessFiles::switches(process).map(|switches| switches.voluntary);
     if switches.is_some() && std::mem::replace(&mut walker.switches, switches) == switches {
         return false;
     }
