@@ -40,8 +40,9 @@ struct Waits {
     /// Stalls as of the last look, and switches as of the last look that found more stalls.
     stalls: u64,
     switches: Option<Switches>,
-    /// Stalls that were waits.
+    /// Stalls that were waits, and those of them that were told as new ones.
     count: u64,
+    told: u64,
 }
 
 impl Waits {
@@ -188,6 +189,12 @@ impl Program {
             waits.add(more, ProcessFiles::switches(process));
         }
         waits.count
+    }
+
+    /// As [`count_waits`](Self::count_waits), those since this was asked last.
+    pub(crate) fn count_new_waits(&mut self) -> u64 {
+        let count = self.count_waits();
+        count - std::mem::replace(&mut self.waits.told, count)
     }
 
     /// The pidfd, which is readable when the process has ended; `None` if it is not watched.

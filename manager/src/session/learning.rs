@@ -56,6 +56,9 @@ const FILES_WAITING_MAX: usize = 256;
 /// A run is watched for so long from its start, and after a call that has waited.
 const WATCHED: Nanos = Nanos(100_000_000);
 
+/// A run of which so many calls have waited is cold.
+const WAITS_MIN: u64 = 8;
+
 /// A run whose slow calls took less time, or a smaller share of it, has nothing to learn, unless it was seen to wait.
 const WAITED_MIN_NS: u64 = 2_000_000;
 const WAITED_SHARE: u64 = 20;
@@ -116,6 +119,7 @@ pub(super) struct Learning {
     /// When a call has waited last, and for how long in all.
     waited_at: Nanos,
     waited: Nanos,
+    waits: u64,
     /// What was looked up or fetched ahead in a row and was in memory.
     in_row: u32,
     /// The run has had to wait, or something ahead of it.
@@ -153,6 +157,7 @@ impl Learning {
             touches: 0,
             waited_at: Nanos::ZERO,
             waited: Nanos::ZERO,
+            waits: 0,
             in_row: 0,
             is_cold: false,
             path: Vec::new(),
@@ -166,10 +171,13 @@ impl Learning {
         is_replayed || self.found.is_some() || now.saturating_sub(self.waited_at) < WATCHED
     }
 
-    /// Calls of a program have waited, and it has given up the processor.
-    pub(super) fn has_waited(&mut self, now: Nanos) {
-        self.waited_at = now;
-        self.is_cold = true;
+    /// So many calls of programs have waited, and have not only lost the processor.
+    pub(super) fn have_waited(&mut self, calls: u64, now: Nanos) {
+        if calls > 0 {
+            self.waited_at = now;
+        }
+        self.waits += calls;
+        self.is_cold |= self.waits >= WAITS_MIN;
     }
 
     fn at_ms(&self, end_ns: u64) -> u32 {
@@ -187,17 +195,10 @@ impl Learning {
     }
 
     /// A program has touched a path.
-    pub(super) fn touch(
-        &mut self,
-        folder: &[u8],
-        name: &[u8],
-        touch: &Touch,
-        mounts: &Mounts,
-        now: Nanos,
-    ) {
+    pub(super) fn touch(&mut self, folder: &[u8], name: &[u8], touch: &Touch, mounts: &Mounts) {
         let waited = touch.duration_ns >= STALL_THRESHOLD_NS;
         if waited {
-            (self.waited_at, self.waited.0) = (now, self.waited.0 + touch.duration_ns);
+            self.waited.0 += touch.duration_ns;
         }
         self.touches += 1;
         let mut path = std::mem::take(&mut self.path);
@@ -223,13 +224,13 @@ impl Learning {
     }
 
     /// Takes in the reads of this turn, after its touches.
-    pub(super) fn take_calls(&mut self, now: Nanos) {
+    pub(super) fn take_calls(&mut self) {
         for record in std::mem::take(&mut self.calls) {
             let FileId(number) = file_id(record.device, record.inode);
             let start = record.offset_bytes;
             let at_ms = self.at_ms(record.end_ns.saturating_sub(record.duration_ns));
             if record.duration_ns >= stall_threshold_ns(record.length_bytes) {
-                (self.waited_at, self.waited.0) = (now, self.waited.0 + record.duration_ns);
+                self.waited.0 += record.duration_ns;
             }
             match record.length_bytes {
                 0 => self.recorder.note(number, Acts::END),

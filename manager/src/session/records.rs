@@ -47,7 +47,7 @@ impl Session {
             let told_blocks = reads.told_blocks();
             walking.take((of, &mut program.walker), &mut known, &touches, now);
             touches.clear();
-            known.learning.iter_mut().for_each(|(learning, _)| learning.take_calls(now));
+            known.learning.iter_mut().for_each(|(learning, _)| learning.take_calls());
             let is_behind = told_blocks >= TURN_BLOCKS_MAX;
             behind |= is_behind;
             if ended && !is_behind {

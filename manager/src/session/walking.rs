@@ -228,7 +228,7 @@ impl Walking {
             let place = names.place(process, files, touch);
             let Some((folder, name)) = place else { continue };
             if let Some((learning, mounts)) = &mut known.learning {
-                learning.touch(folder, name, touch, mounts, now);
+                learning.touch(folder, name, touch, mounts);
             }
             let Some(action) = action_of(touch) else { continue };
             let waited = touch.duration_ns >= STALL_THRESHOLD_NS;
@@ -412,10 +412,14 @@ impl Session {
         let first = self.walking.next_look % count;
         let learns = self.watches_to_learn();
         let (mut has_changed, mut is_young, mut glimpses) = (false, false, GLIMPSES_MAX);
+        let (mut waits, learns_at_all) = (0, self.learning.is_some());
         for at in (first..first + count.min(LOOKS_MAX)).map(|at| at % count) {
             let is_read = self.reads_ahead(at);
             let program = &mut self.programs[at];
-            has_changed |= note_waits(program, now, &mut glimpses);
+            if note_waits(program, now, &mut glimpses) {
+                has_changed = true;
+                waits += if learns_at_all { program.count_new_waits() } else { 0 };
+            }
             is_young |= now.saturating_sub(program.walker.begun_at) < YOUNG;
             let is_quiet = program.walker.is_quiet(now, is_read) && !learns;
             if !is_quiet && !program.wants_names() && self.walking.can_watch(program) {
@@ -428,9 +432,7 @@ impl Session {
                 program.want_names(false);
             }
         }
-        if let Some(learning) = self.learning.as_mut().filter(|_| has_changed) {
-            learning.has_waited(now);
-        }
+        self.learning.iter_mut().for_each(|learning| learning.have_waited(waits, now));
         self.note_memory_of_walks();
         self.walking.next_look = first + LOOKS_MAX.min(count);
         let interval = if has_changed { LOOK_MIN } else { self.walking.interval * 2 };
