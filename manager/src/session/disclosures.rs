@@ -133,7 +133,8 @@ impl Session {
     ) {
         let Disclosure { path, extent, repeats, order, certainty } = disclosure;
         let device = self.mounts.device_of(&path);
-        if certainty != Certainty::File {
+        // A process opens files in an order before others are `MaybeUnread`.
+        if !matches!(certainty, Certainty::File | Certainty::MaybeUnread) {
             self.policy.guesses(stream);
         }
         let name = self.waiting.add_name(Name { path, certainty, owner, expected });
