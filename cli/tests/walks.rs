@@ -173,6 +173,45 @@ fn files_are_read_ahead_of_programs_that_open_them_in_order() {
     }
 }
 
+/// A program that computes for a while is not watched meanwhile, and opens its folder unseen.
+#[test]
+fn files_are_read_ahead_in_a_folder_that_was_opened_unseen() {
+    let Some(mounted) = Mounted::new(fill) else { return };
+    if !Path::new(PYTHON).exists() {
+        eprintln!("skipped: no {PYTHON}");
+        return;
+    }
+    let script = "import os, time
+began = time.process_time()
+while time.process_time() - began < 0.3: pass
+os.chdir('a')
+print(sum(len(open(name, 'rb').read()) for name in sorted(os.listdir('.'))))";
+    let figures = mounted.run(&[PYTHON, "-c", script]);
+    assert!(number(&figures, "hints", "given") >= 150, "{figures}");
+    let block = |count| number(&figures, "blocks", count);
+    assert!(block("useful") + block("late") >= 75, "{figures}");
+}
+
+#[test]
+fn little_is_fetched_of_arguments_that_are_only_looked_at() {
+    let large = |folder: &Path| {
+        (0..60).for_each(|at| {
+            fs::write(folder.join(format!("{at:02}")), [b'x'; 200_000]).expect("written")
+        });
+    };
+    let Some(mounted) = Mounted::new(large) else { return };
+    let names: Vec<String> = (0..60).map(|at| format!("{at:02}")).collect();
+    let with = |program: &'static str, option: &'static str| {
+        let names = names.iter().map(String::as_str);
+        [program, option].into_iter().chain(names).collect::<Vec<_>>()
+    };
+    let prefetched = |command: &[&str]| number(&mounted.run(command), "blocks", "prefetched");
+    let looked_at = prefetched(&with("ls", "-l"));
+    assert!(looked_at <= 192, "{looked_at} blocks of files that are not read");
+    let read = prefetched(&with("cat", "-u"));
+    assert!(read >= 700, "{read} of 1,500 blocks that are read");
+}
+
 #[test]
 fn walks_are_switched_off() {
     let Some(mounted) = Mounted::new(fill) else { return };

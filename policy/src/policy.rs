@@ -305,6 +305,14 @@ impl Policy {
         id
     }
 
+    /// Notes that the hints of `stream` are guesses: what it discloses may be looked at and not read. Little is fetched for it
+    /// before its first read.
+    pub fn guesses(&mut self, stream: StreamId) {
+        if let Some(&index) = self.stream_ids.get(&stream) {
+            self.arbiter.stream(index).is_guess = true;
+        }
+    }
+
     /// Appends `hint` to `stream`. A hint for a stream that is closed is dropped.
     pub fn hint(&mut self, now: Nanos, stream: StreamId, hint: Hint) {
         let Some(&index) = self.stream_ids.get(&stream) else {

@@ -12,7 +12,7 @@ use super::Session;
 use super::waiting::{Expected, Folder, Name};
 use crate::Source;
 use crate::feed::Feed;
-use crate::source::{Disclosure, walk};
+use crate::source::{Certainty, Disclosure, walk};
 
 /// Sources are asked for more while fewer of their hints wait in the policy.
 const LOW_WATER_HINTS: usize = 4096;
@@ -47,6 +47,9 @@ impl Session {
         let hinter = HinterId(FIRST_SOURCE + self.sources);
         self.sources += 1;
         let stream = self.policy.open_stream(self.now(), hinter, None);
+        if is_walk {
+            self.policy.guesses(stream);
+        }
         self.feeds.push(Supply { feed, hinter, stream, is_walk, owner });
         if let (Some(owner), Some(arguments)) = (owner, &mut self.arguments) {
             arguments.lineage.note_walk(owner, stream);
@@ -131,6 +134,10 @@ impl Session {
     ) {
         let Disclosure { path, extent, repeats, order, certainty } = disclosure;
         let device = self.mounts.device_of(&path);
+        // A process opens files in an order before others are `MaybeUnread`.
+        if !matches!(certainty, Certainty::File | Certainty::MaybeUnread) {
+            self.policy.guesses(stream);
+        }
         let name = self.waiting.add_name(Name { path, certainty, owner, expected });
         let (now, target) = (self.now(), Target::Name(name));
         self.policy.hint(now, stream, Hint { target, device, extent, order, repeats });

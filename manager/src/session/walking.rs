@@ -423,10 +423,9 @@ impl Session {
             is_young |= now.saturating_sub(program.walker.begun_at) < YOUNG;
             let is_quiet = program.walker.is_quiet(now, is_read) && !learns;
             if !is_quiet && !program.wants_names() && self.walking.can_watch(program) {
-                if let Some(path) = &mut program.walker.path {
-                    path.0.forget();
-                    path.1.lose_sight();
-                }
+                let (names, walk) = program.walker.path_made();
+                names.forget();
+                walk.lose_sight();
                 program.want_names(true);
             } else if is_quiet && program.wants_names() {
                 program.want_names(false);

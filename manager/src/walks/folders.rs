@@ -52,6 +52,7 @@ pub(super) struct Listed {
     /// Folders among the entries that are known.
     children: HashMap<EntryIndex, FolderId>,
     recent: [Vec<EntryIndex>; Action::COUNT],
+    steps: [u32; Action::COUNT],
 }
 
 /// See the [module](self).
@@ -77,7 +78,8 @@ impl Listed {
         let class = |entry| classes.of(listing.kind(entry), listing.name(entry));
         let classes: Box<[ClassId]> = (0..listing.len()).map(class).collect();
         let marks = vec![0; listing.len() as usize].into();
-        Listed { listing, classes, marks, children: HashMap::new(), recent: Default::default() }
+        let (children, recent, steps) = (HashMap::new(), Default::default(), Default::default());
+        Listed { listing, classes, marks, children, recent, steps }
     }
 
     pub(super) fn class(&self, entry: EntryIndex) -> ClassId {
@@ -117,10 +119,18 @@ impl Listed {
         &self.recent[action as usize]
     }
 
+    /// How often the program has come from one entry to another that follows it in an order.
+    pub(super) fn steps(&self, action: Action) -> u32 {
+        self.steps[action as usize]
+    }
+
     /// Notes that the program has come from the entry number `from` of the recent ones, if from any, to `entry`.
     pub(super) fn come(&mut self, action: Action, from: Option<usize>, entry: EntryIndex) {
         let recent = &mut self.recent[action as usize];
-        from.map(|from| recent.remove(from));
+        if let Some(from) = from {
+            recent.remove(from);
+            self.steps[action as usize] += 1;
+        }
         recent.insert(0, entry);
         recent.truncate(RECENT_MAX);
     }

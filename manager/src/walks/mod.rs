@@ -12,6 +12,8 @@
 //!   in others.
 //! * D. From the places where the process is, [`ahead`] goes on in that order, down into folders whose listings are known and
 //!   up again. What it meets within the action's window is requested, in the order in which the process will want it.
+//!   A file's data is requested in folders that the process has opened, for others it may not know the entries of. A process
+//!   that was not watched for a while may have opened any folder, so one through which it goes in order counts too.
 //! * E. Nothing is requested while the process does not wait ([`waiting`]).
 //!
 //! Invariants: a name is requested at most once for each action in one pass through its folder. Memory and time of a call are
@@ -63,6 +65,9 @@ const HEAD_START: u32 = 2;
 
 /// After a search has found all there is, the next one comes when this part of the entries ahead may be used.
 const SCAN_DIVISOR: u64 = 8;
+
+/// Steps in a folder that the process may have opened unseen, from which on files there are read ahead. Fewer may be chance.
+const UNSEEN_STEPS: u32 = 3;
 
 /// Bound of the evidence for inline and deferred walks.
 const MANNER_MAX: i8 = 4;
@@ -134,6 +139,8 @@ pub(crate) struct Walk {
     classes: Classes,
     tracks: [Track; Action::COUNT],
     waits: Waits,
+    /// The process was not watched for a while, so it may have opened folders unseen.
+    has_been_unseen: bool,
     /// Folders to be listed because the process goes through them.
     wanted: Vec<FolderId>,
     guesses: u32,
@@ -171,6 +178,7 @@ impl Walk {
                 Track::new(Action::List, LISTS_MAX),
             ],
             waits: Waits::default(),
+            has_been_unseen: false,
             wanted: Vec::new(),
             guesses: 0,
             deferred: 0,
@@ -197,6 +205,7 @@ impl Walk {
     /// The process was not watched for a while: it may be anywhere.
     pub(crate) fn lose_sight(&mut self) {
         self.tracks.iter_mut().for_each(Track::forget_places);
+        self.has_been_unseen = true;
     }
 
     /// Reads of the process have waited.
@@ -492,7 +501,7 @@ impl Walk {
                     Coming::Unlisted => continue,
                 };
                 if !self.is_expected(listed, entry.1, action)
-                    || asked == Action::Open && !of.is_own
+                    || asked == Action::Open && !of.is_own && !self.is_proven(listed, action)
                     || !(self.waits.is_waiting(listed.listing.device())
                         || asked != Action::Look && self.waits.reads_wait())
                 {
@@ -517,6 +526,13 @@ impl Walk {
             *scan = Scan { window, touches: touches + seen / SCAN_DIVISOR };
         }
         coming
+    }
+
+    /// Whether the process may have opened a folder unseen, and goes through it in an order that is certain.
+    fn is_proven(&self, listed: &Listed, action: Action) -> bool {
+        self.has_been_unseen
+            && self.tracks[action as usize].is_certain()
+            && listed.steps(action) >= UNSEEN_STEPS
     }
 
     /// Whether the process is expected to do `action` to an entry, and has not done it.

@@ -310,6 +310,41 @@ fn a_tree_that_the_process_has_not_opened() {
     assert!(run.files.is_empty(), "files of a folder that it does not know");
 }
 
+/// A program that computed for a while was not watched when it opened the folder.
+#[test]
+fn files_of_a_folder_that_the_process_may_have_opened_unseen() {
+    for is_unseen in [false, true] {
+        let mut run = Run::flat(400, |at| format!("{at:04}.bin"));
+        let mut names = run.names("/d");
+        names.sort();
+        if is_unseen {
+            run.walk.lose_sight();
+        }
+        for name in &names {
+            run.touch(Action::Open, &format!("/d/{name}"));
+        }
+        let read = run.files.len();
+        assert!(if is_unseen { read > 380 } else { read == 0 }, "{read} of 400");
+    }
+}
+
+/// A program that goes through its own folder loads a module now and then.
+#[test]
+fn a_few_files_of_another_folder_are_no_walk_through_it() {
+    let mut paths: Vec<String> = (0..400).map(|at| format!("/d/{at:04}.bin")).collect();
+    paths.extend((0..400).map(|at| format!("/lib/{at:04}.py")));
+    let mut run = Run::new(&paths);
+    run.walk.lose_sight();
+    run.touch(Action::List, "/d");
+    for at in 0..400 {
+        run.touch(Action::Open, &format!("/d/{at:04}.bin"));
+        if at % 100 == 99 {
+            run.touch(Action::Open, &format!("/lib/{:04}.py", at * 7 % 400));
+        }
+    }
+    assert!(run.files.len() > 380 && run.files.iter().all(|file| file.starts_with("/d/")));
+}
+
 /// Threads that take the next entry each, and end in another order than they have begun.
 #[test]
 fn a_pool_of_threads_takes_entries_not_quite_in_order() {

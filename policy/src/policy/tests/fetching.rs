@@ -20,6 +20,24 @@ fn the_ceiling_holds_and_a_read_makes_room_for_one_more() {
     assert_eq!(fetch_all(&mut policy, 30), [block(1, 2)]);
 }
 
+/// A program may look at files and read none.
+#[test]
+fn little_is_fetched_on_a_guess_before_the_first_read() {
+    let wide = Config { resolved_max: 1024, ..config(100_000) };
+    let (mut sure, _) = hinted(wide, 200);
+    let all = fetch_all(&mut sure, 140).len();
+    let (mut policy, stream) = hinted(wide, 200);
+    policy.guesses(stream);
+    let first = fetch_all(&mut policy, 140).len();
+    assert!((128..=132).contains(&first) && all > 1000, "{first}, without a guess {all}");
+    let mut fetched = first;
+    for at in 0..140 {
+        policy.read(NOW, READER, block(at / 14, at % 14), false);
+        fetched += fetch_all(&mut policy, 140).len();
+    }
+    assert!(fetched >= 140 + all, "{fetched}: a guess that is read is as good as a hint");
+}
+
 #[test]
 fn a_block_that_has_moved_is_fetched_from_where_it_lies() {
     let config = Config { memory: Memory::Owned, tries_depths: false, ..config(4) };

@@ -106,6 +106,8 @@ pub(crate) struct Stream {
     pub(crate) hinter: HinterId,
     /// The only reader whose reads may belong to the stream; `None` if any reader's may.
     pub(crate) reader: Option<ReaderId>,
+    /// Whether its hints are guesses: the program may read none of the files.
+    pub(crate) is_guess: bool,
     waiting: HintQueue<Waiting>,
     /// Number of the first waiting hint.
     first_waiting: u64,
@@ -192,6 +194,7 @@ impl Stream {
             id,
             hinter,
             reader,
+            is_guess: false,
             waiting: HintQueue::new(),
             first_waiting: 0,
             entering: None,
