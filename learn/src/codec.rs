@@ -60,10 +60,8 @@ pub fn encode(key: &[u8], profile: &Profile) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_BYTES + profile.steps.len() * 32);
     out.resize(HEADER_BYTES, 0);
     put_bytes(&mut out, key);
-    put_bytes(
-        &mut out,
-        profile.name[..profile.name.floor_char_boundary(TEXT_MAX_BYTES)].as_bytes(),
-    );
+    let name_bytes = profile.name.floor_char_boundary(TEXT_MAX_BYTES);
+    put_bytes(&mut out, &profile.name.as_bytes()[..name_bytes]);
     out.push(profile.kind as u8);
     put_bytes(&mut out, &profile.folder[..profile.folder.len().min(TEXT_MAX_BYTES)]);
     put_last(&mut out, profile.last);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::steps::{Acts, Part, Run, Step};
 
 /// Weights at which steps begin: in the first run of a workload, and in later ones.
-const WEIGHT_FIRST: f32 = 0.75;
+pub(crate) const WEIGHT_FIRST: f32 = 0.75;
 const WEIGHT_LATER: f32 = 0.5;
 
 /// What has less weight is not acted on: more than half of what was fetched would be for nothing.
