@@ -143,9 +143,12 @@ mod tests {
     use super::*;
     use crate::steps::{Run, Step};
 
+    /// A path, what was done to it, and the parts that were read.
+    type Given<'a> = (&'a [u8], Acts, &'a [(u64, u64)]);
+
     fn profile() -> Profile {
         let read = Acts::OPEN | Acts::READ;
-        let all: [(&[u8], Acts, &[(u64, u64)]); 10] = [
+        let all: [Given<'_>; 10] = [
             (b"/img", Acts::LIST, &[]),
             (b"/img/bin/tool", read | Acts::MAP, &[(0, 8192), (16384, 24576)]),
             (b"/img/lib/none.so", Acts::OPEN | Acts::FAIL, &[]),
@@ -157,7 +160,7 @@ mod tests {
             (b"/img/opened", Acts::OPEN, &[]),
             (b"/img/bin/tool", read | Acts::MAP, &[(32768, 40960)]),
         ];
-        let step = |&(path, acts, parts): &(&[u8], Acts, &[(u64, u64)])| Step {
+        let step = |&(path, acts, parts): &Given<'_>| Step {
             path: path.into(),
             acts,
             parts: parts.iter().map(|&(start, end)| Part { start, end }).collect(),
