@@ -1,5 +1,6 @@
 //! `foretell learned import`: learns from a list, or from another machine.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Read};
@@ -85,9 +86,8 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Failure> {
     if profile.steps.is_empty() {
         return Err(Failure::failed(format!("{named}: has no path that may be learned")));
     }
-    tell_of_missing(&profile);
     let mut is_kept = false;
-    let (steps, label) = (profile.steps.len(), profile.name.clone());
+    let (files, steps, label) = (files(&profile), profile.steps.len(), profile.name.clone());
     store
         .update(&key, &label, |known| {
             is_kept = known.runs + known.steps.len() as u32 > 0 && !args.replace;
@@ -102,6 +102,7 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Failure> {
             "{label}: is known already ({hex}); --replace has the file take its place"
         )));
     }
+    tell_of_missing(&files);
     if secret > 0 {
         note(format!(
             "left out: {secret} paths that are never learned (/proc, secrets, private ones)"
@@ -224,17 +225,16 @@ fn look(paths: &[Arc<[u8]>]) -> Vec<There> {
     })
 }
 
+/// The paths that are expected to be there, each once.
+fn files(profile: &Profile) -> Vec<Arc<[u8]>> {
+    let mut seen = HashSet::new();
+    let likely = profile.steps.iter().filter(|step| step.is_likely() && !step.acts.has(Acts::FAIL));
+    likely.filter(|step| seen.insert(&step.path)).map(|step| Arc::clone(&step.path)).collect()
+}
+
 /// Tells how many of the paths are not here: a folder may have to be mapped.
-fn tell_of_missing(profile: &Profile) {
-    let mut seen = std::collections::HashSet::new();
-    let paths: Vec<Arc<[u8]>> = profile
-        .steps
-        .iter()
-        .filter(|step| step.is_likely() && !step.acts.has(Acts::FAIL))
-        .filter(|step| seen.insert(&step.path))
-        .map(|step| Arc::clone(&step.path))
-        .collect();
-    let missing = look(&paths).iter().filter(|there| **there == There::Unknown).count();
+fn tell_of_missing(paths: &[Arc<[u8]>]) {
+    let missing = look(paths).iter().filter(|there| **there == There::Unknown).count();
     if missing > 0 {
         let all = paths.len();
         note(format!(
