@@ -213,9 +213,9 @@ fn forgetting_takes_one_the_old_ones_or_all() {
     let private = known.store.folder().join("private");
     fs::write(&private, "*.draft\n").expect("written");
     fs::write(known.store.folder().join("0102.profile"), "nonsense").expect("written");
-    assert!(known.printed(&["list"]).contains("one damaged file"));
+    assert!(known.printed(&["list"]).contains("1 damaged file set aside"));
     let printed = known.printed(&["forget", "--all"]);
-    assert!(printed.ends_with("removed one damaged file\n"), "{printed}");
+    assert!(printed.ends_with("removed 1 damaged file\n"), "{printed}");
     assert_eq!(known.count(), 0);
     assert!(private.exists());
     assert!(known.printed(&["list"]).contains("nothing is learned yet"));
@@ -265,7 +265,7 @@ fn lists_are_exported_as_tools_ask_for_them() {
     assert_eq!(cvmfs["dependencies"], soci);
     let output = known.output(&["export", "nightly", "--format", "cvmfs", "--root", "/img"]);
     assert!(text(&output.stderr).contains("/bin/.cvmfsbundle-tool"), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("left out: 1 files"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("left out: 1 file outside"), "{}", text(&output.stderr));
 
     let file = known.path("files");
     let to = file.to_str().expect("text");
@@ -318,7 +318,7 @@ fn a_list_is_imported_for_a_name_or_a_command() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let told = text(&output.stderr);
     assert!(told.contains("1 of 4 paths are not on this machine"), "{told}");
-    assert!(told.contains("1 paths that are never learned"), "{told}");
+    assert!(told.contains("1 path never to be learned"), "{told}");
     let exported = known.printed(&["export", "serve"]);
     let expected: Vec<String> = ["file-01.txt", "file-02.txt", "missing", "sub/file-00.txt"]
         .map(|name| folder.path().join(name).display().to_string() + "\n")

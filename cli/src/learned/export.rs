@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use foretell_manager::learn::codec;
 use foretell_manager::learn::export::{self, Exported};
 
-use super::{Named, one, output, put, store};
+use super::{Named, counted, one, output, put, store};
 use crate::failure::{Failure, note};
 
 pub(super) const HELP: &str = "\
@@ -107,9 +107,7 @@ fn check(exported: &Exported, label: &str, args: &ExportArgs) -> Result<(), Fail
     let &Exported { entries, outside, unwritable, .. } = exported;
     if entries == 0 && outside > 0 {
         let root = args.root.as_deref().unwrap_or(Path::new("/")).display();
-        return Err(Failure::failed(format!(
-            "--root: none of the {outside} files of {label} lies below {root}"
-        )));
+        return Err(Failure::failed(format!("--root: no file of {label} lies below {root}")));
     }
     if entries == 0 {
         return Err(Failure::failed(format!(
@@ -117,8 +115,9 @@ fn check(exported: &Exported, label: &str, args: &ExportArgs) -> Result<(), Fail
         )));
     }
     let parts: Vec<String> = [
-        (outside > 0).then(|| format!("{outside} files outside of the root")),
-        (unwritable > 0).then(|| format!("{unwritable} that the format cannot have")),
+        (outside > 0).then(|| format!("{} outside of the root", counted(outside, "file"))),
+        (unwritable > 0)
+            .then(|| format!("{} with no name for this format", counted(unwritable, "file"))),
     ]
     .into_iter()
     .flatten()

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use foretell_manager::learn::workload::Workload;
 
-use super::{Summary, age, find, store, summaries};
+use super::{Summary, age, counted, find, store, summaries};
 use crate::failure::{Failure, note, without_controls};
 use crate::standard_output::say;
 
@@ -59,8 +59,7 @@ pub(super) fn forget(args: &ForgetArgs) -> Result<(), Failure> {
     match (forgotten, cleaned) {
         (0, 0) => say("nothing to forget"),
         (_, 0) => Ok(()),
-        (_, 1) => say("removed one damaged file"),
-        (_, count) => say(&format!("removed {count} damaged files")),
+        (_, count) => say(&format!("removed {}", counted(count, "damaged file"))),
     }
 }
 

@@ -16,7 +16,7 @@ use foretell_manager::learn::profile::{Kind, Profile};
 use foretell_manager::learn::steps::Acts;
 use foretell_manager::learn::workload::Workload;
 
-use super::{hex, store};
+use super::{counted, hex, store};
 use crate::failure::{Failure, note, without_controls};
 use crate::standard_output::say;
 use crate::{input_file, state};
@@ -104,11 +104,10 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Failure> {
     }
     tell_of_missing(&files);
     if secret > 0 {
-        note(format!(
-            "left out: {secret} paths that are never learned (/proc, secrets, private ones)"
-        ));
+        let paths = counted(secret, "path");
+        note(format!("left out: {paths} never to be learned (/proc, secrets, private ones)"));
     }
-    say(&format!("learned {hex} {label}: {steps} steps"))
+    say(&format!("learned {hex} {label}: {}", counted(steps, "step")))
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -161,7 +160,8 @@ fn of_list(bytes: &[u8], moves: &Moves, args: &ImportArgs) -> Result<(Vec<u8>, P
     let list = import::paths(bytes, root.as_os_str().as_bytes())
         .map_err(|(line, why)| Failure::failed(format!("{named}: line {line} {why}")))?;
     if list.left_out > 0 {
-        note(format!("{named}: {} lines are beyond what is learned of a run", list.left_out));
+        let lines = counted(list.left_out, "line");
+        note(format!("{named}: {lines} left out, beyond what is learned of a run"));
     }
     let moved = |path: Arc<[u8]>| moves.of(&path).map_or(path, Into::into);
     let paths: Vec<Arc<[u8]>> = list.paths.into_iter().map(moved).collect();

@@ -7,7 +7,7 @@ use clap::Args;
 use foretell_manager::learn::store::{Rest, STORE_MAX_BYTES, Store};
 use serde::Serialize;
 
-use super::{Summary, age, put_both};
+use super::{Summary, age, counted, put_both};
 use crate::failure::{Failure, without_controls};
 use crate::{size, state};
 
@@ -62,8 +62,7 @@ impl Listing {
         let folder = without_controls(folder);
         let damaged = match self.damaged {
             0 => String::new(),
-            1 => "; one damaged file was set aside".to_owned(),
-            count => format!("; {count} damaged files were set aside"),
+            count => format!("; {} set aside", counted(count, "damaged file")),
         };
         if self.workloads.is_empty() {
             return format!("nothing is learned yet in {folder}{damaged}\n");
@@ -86,10 +85,7 @@ impl Listing {
                 without_controls(&one.short_label()),
             );
         }
-        let count = match self.workloads.len() {
-            1 => "1 workload".to_owned(),
-            count => format!("{count} workloads"),
-        };
+        let count = counted(self.workloads.len(), "workload");
         let (bytes, most) = (size::display(self.bytes), size::display(self.bytes_max));
         lines + &format!("{count}, {bytes} of {most} in {folder}{damaged}\n")
     }

@@ -239,6 +239,14 @@ fn put_both(
     }
 }
 
+/// `count` of a thing, in words.
+fn counted(count: usize, thing: &str) -> String {
+    match count {
+        1 => format!("1 {thing}"),
+        _ => format!("{count} {thing}s"),
+    }
+}
+
 /// The store.
 ///
 /// # Errors
