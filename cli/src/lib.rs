@@ -12,6 +12,7 @@ mod front;
 mod hint;
 mod input_file;
 mod launch;
+mod learned;
 mod library;
 mod manager_process;
 mod mount;
@@ -60,6 +61,9 @@ enum Command {
     /// Tell what `foretell run` will see of a program's reads, and why: foretell check ./server
     #[command(after_help = check::HELP)]
     Check(check::CheckArgs),
+    /// Show what earlier runs have shown about later ones; forget it, or take it elsewhere: foretell learned list
+    #[command(after_help = learned::HELP)]
+    Learned(learned::LearnedArgs),
     /// Mount an object store or a folder as a file system that takes hints and caches data in bounded memory
     #[command(after_help = mount::HELP)]
     Mount(mount::MountArgs),
@@ -201,6 +205,7 @@ impl Command {
         match self {
             Command::Quick(quick) => quick.call(theirs),
             Command::Check(args) => check::check(&args),
+            Command::Learned(args) => learned::learned(args),
             Command::Mount(args) => mount::mount(&args),
             Command::Unmount { mountpoint } => mount::unmount(&mountpoint),
             Command::Demo(args) => demo::demo(&args),

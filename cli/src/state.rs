@@ -4,17 +4,22 @@
 //! folder. A file `private` in it has further patterns of paths that are not learned, one a line.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use foretell_manager::Learn;
 use foretell_manager::learn::private::Private;
 use foretell_manager::learn::store::Store;
 use foretell_manager::learn::workload::Workload;
 
+use crate::input_file;
+
 const VARIABLE: &str = "FORETELL_STATE";
 
 /// The file of further patterns.
 const PRIVATE: &str = "private";
+
+/// Bytes of it that are allowed.
+const PRIVATE_MAX_BYTES: u64 = 1 << 20;
 
 /// The folder; `None` if nothing is to be kept, or there is no home.
 pub(crate) fn folder() -> Option<PathBuf> {
@@ -29,6 +34,26 @@ pub(crate) fn folder() -> Option<PathBuf> {
     }
 }
 
+/// Why there is no folder.
+pub(crate) fn why_none() -> &'static str {
+    match std::env::var_os(VARIABLE) {
+        Some(_) => {
+            "learning is off, for FORETELL_STATE is set and empty: unset it, or name a folder in it"
+        }
+        None => {
+            "nothing is learned, for neither FORETELL_STATE nor XDG_STATE_HOME nor HOME names a folder"
+        }
+    }
+}
+
+/// Which paths are never learned, as the file of patterns in `folder` says beside what is fixed.
+pub(crate) fn private(folder: &Path) -> Private {
+    let path = folder.join(PRIVATE);
+    let is_file = std::fs::metadata(&path).is_ok_and(|about| about.is_file());
+    let text = is_file.then(|| input_file::read(&path, PRIVATE_MAX_BYTES).ok()).flatten();
+    Private::new(String::from_utf8_lossy(&text.unwrap_or_default()).lines())
+}
+
 /// What the manager needs to learn from a run of `command`, under the `name` that the user has given.
 pub(crate) fn learn(command: &[OsString], name: Option<&str>) -> Option<Learn> {
     let folder = folder()?;
@@ -36,14 +61,8 @@ pub(crate) fn learn(command: &[OsString], name: Option<&str>) -> Option<Learn> {
         Some(name) => Workload::named(name),
         None => Workload::of_command(command, &std::env::current_dir().ok()?),
     };
-    let more = std::fs::read_to_string(folder.join(PRIVATE)).unwrap_or_default();
     let mut temporary = vec![PathBuf::from("/tmp"), PathBuf::from("/var/tmp")];
     temporary
         .extend(std::env::var_os("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute()));
-    Some(Learn {
-        store: Store::at(folder),
-        workload,
-        private: Private::new(more.lines()),
-        temporary,
-    })
+    Some(Learn { private: private(&folder), store: Store::at(folder), workload, temporary })
 }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! "foretell" version:u32 length:u32 crc:u32 payload
-//! payload = key name runs count step*
+//! payload = key name kind:byte folder last runs count step*
+//! last = 0 | (1 | 2) expected asked found    (2: the run had stopped it)
 //! step = shared_path_bytes path acts at_ms seen weight count part*
 //! part = start-of-last-end (signed) length weight
 //! ```
@@ -15,20 +16,21 @@
 
 use std::sync::Arc;
 
-use crate::profile::{Profile, STEPS_MAX, Weighted};
+use crate::profile::{Kind, Last, Profile, STEPS_MAX, Weighted};
 use crate::recorder::{BLOCK_BYTES, PARTS_MAX};
 use crate::steps::{Acts, Part};
 
-const MAGIC: &[u8; 8] = b"foretell";
+/// What the bytes of a profile begin with.
+pub const MAGIC: &[u8; 8] = b"foretell";
 
 /// Raised with every change that an older version would misread.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Bytes before the payload.
 const HEADER_BYTES: usize = 20;
 
 /// Bytes of a path or a name: Linux's `PATH_MAX`, and as much for names with all words of a command line.
-const TEXT_MAX_BYTES: usize = 4096;
+pub const TEXT_MAX_BYTES: usize = 4096;
 
 /// Bytes of a profile.
 pub const PROFILE_MAX_BYTES: usize = 32 << 20;
@@ -46,21 +48,29 @@ impl std::fmt::Display for Damage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Damage::Broken => f.write_str("it is damaged"),
-            Damage::Version(version) => write!(f, "it is of version {version}"),
+            Damage::Version(version) => {
+                write!(f, "another version of foretell wrote it (format {version}, not {VERSION})")
+            }
         }
     }
 }
 
-/// The bytes of `profile`, which was learned under `key`.
+/// The bytes of `profile`, which was learned under `key`. What is beyond the bounds that [`decode`] accepts is left out.
 pub fn encode(key: &[u8], profile: &Profile) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_BYTES + profile.steps.len() * 32);
     out.resize(HEADER_BYTES, 0);
     put_bytes(&mut out, key);
-    put_bytes(&mut out, profile.name.as_bytes());
+    let name_bytes = profile.name.floor_char_boundary(TEXT_MAX_BYTES);
+    put_bytes(&mut out, &profile.name.as_bytes()[..name_bytes]);
+    out.push(profile.kind as u8);
+    put_bytes(&mut out, &profile.folder[..profile.folder.len().min(TEXT_MAX_BYTES)]);
+    put_last(&mut out, profile.last);
     put(&mut out, profile.runs.into());
-    put(&mut out, profile.steps.len() as u64);
-    let mut before: &[u8] = b"";
-    for step in &profile.steps {
+    let steps: Vec<_> =
+        profile.steps.iter().filter(|step| is_path(&step.path)).take(STEPS_MAX).collect();
+    put(&mut out, steps.len() as u64);
+    let (mut before, mut parts_left): (&[u8], _) = (b"", PARTS_MAX);
+    for step in steps {
         let shared = before.iter().zip(step.path.iter()).take_while(|(a, b)| a == b).count();
         put(&mut out, shared as u64);
         put_bytes(&mut out, &step.path[shared..]);
@@ -69,14 +79,16 @@ pub fn encode(key: &[u8], profile: &Profile) -> Vec<u8> {
         put(&mut out, step.at_ms.into());
         put(&mut out, step.seen.into());
         out.push(to_byte(step.weight));
-        put(&mut out, step.parts.len() as u64);
+        let parts = &step.parts[..step.parts.len().min(parts_left)];
+        parts_left -= parts.len();
+        put(&mut out, parts.len() as u64);
         let mut last_end = 0_u64;
-        for (part, weight) in &step.parts {
+        for (part, weight) in parts {
             let (start, end) = (part.start / BLOCK_BYTES, part.end.div_ceil(BLOCK_BYTES));
             put(&mut out, zigzag(start.wrapping_sub(last_end) as i64));
-            put(&mut out, end - start);
+            put(&mut out, end.saturating_sub(start));
             out.push(to_byte(*weight));
-            last_end = end;
+            last_end = end.max(start);
         }
     }
     let (length, crc) = (out.len() - HEADER_BYTES, crc32fast::hash(&out[HEADER_BYTES..]));
@@ -110,6 +122,10 @@ pub fn decode(bytes: &[u8]) -> Result<(Vec<u8>, Profile), Damage> {
     reader.profile().filter(|_| reader.0.is_empty()).ok_or(Damage::Broken)
 }
 
+fn is_path(path: &[u8]) -> bool {
+    path.starts_with(b"/") && path.len() <= TEXT_MAX_BYTES && !path.contains(&0)
+}
+
 fn to_byte(weight: f32) -> u8 {
     (weight.clamp(0.0, 1.0) * 255.0).round() as u8
 }
@@ -129,6 +145,15 @@ fn put(out: &mut Vec<u8>, mut number: u64) {
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
+}
+
+fn put_last(out: &mut Vec<u8>, last: Option<Last>) {
+    out.push(last.map_or(0, |last| 1 + u8::from(last.has_stopped)));
+    if let Some(last) = last {
+        for count in [last.expected, last.asked, last.found] {
+            put(out, count.into());
+        }
+    }
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -176,20 +201,34 @@ impl<'a> Reader<'a> {
     fn profile(&mut self) -> Option<(Vec<u8>, Profile)> {
         let key = self.bytes()?.to_vec();
         let name = String::from_utf8(self.bytes()?.to_vec()).ok()?;
+        let kinds = [Kind::Exact, Kind::Alike, Kind::Named];
+        let kind = *kinds.get(usize::from(self.byte()?))?;
+        let (folder, last) = (self.bytes()?.to_vec(), self.last()?);
         let (runs, count) = (self.small()?, self.count(STEPS_MAX)?);
         let (mut steps, mut parts_left) = (Vec::with_capacity(count), PARTS_MAX);
         let mut path = Vec::new();
         for _ in 0..count {
             steps.push(self.step(&mut path, &mut parts_left)?);
         }
-        Some((key, Profile { name, runs, steps }))
+        Some((key, Profile { name, kind, folder, last, runs, steps }))
+    }
+
+    fn last(&mut self) -> Option<Option<Last>> {
+        let has_stopped = match self.byte()? {
+            0 => return Some(None),
+            1 => false,
+            2 => true,
+            _ => return None,
+        };
+        let (expected, asked, found) = (self.small()?, self.small()?, self.small()?);
+        Some(Some(Last { expected, asked, found, has_stopped }))
     }
 
     fn step(&mut self, path: &mut Vec<u8>, parts_left: &mut usize) -> Option<Weighted> {
         let shared = usize::try_from(self.number()?).ok().filter(|&shared| shared <= path.len())?;
         path.truncate(shared);
         path.extend_from_slice(self.bytes()?);
-        let is_path = path.starts_with(b"/") && path.len() <= TEXT_MAX_BYTES && !path.contains(&0);
+        let is_path = is_path(path);
         let acts = Acts::from_bits(self.byte()?);
         let (at_ms, seen, weight) = (self.small()?, self.small()?, self.weight()?);
         let count = self.count(*parts_left)?;
@@ -235,8 +274,19 @@ mod tests {
             weight: f32::from(weight) / 255.0,
             parts,
         });
-        (".{0,40}", any::<u32>(), prop::collection::vec(step, 0..20))
-            .prop_map(|(name, runs, steps)| Profile { name, runs, steps })
+        let kind = prop::sample::select(vec![Kind::Exact, Kind::Alike, Kind::Named]);
+        let last =
+            any::<(u32, u32, u32, bool)>().prop_map(|(expected, asked, found, has_stopped)| Last {
+                expected,
+                asked,
+                found,
+                has_stopped,
+            });
+        let about = (".{0,40}", kind, "(/[a-c]{1,3}){0,2}", prop::option::of(last), any::<u32>());
+        (about, prop::collection::vec(step, 0..20)).prop_map(|(about, steps)| {
+            let (name, kind, folder, last, runs) = about;
+            Profile { name, kind, folder: folder.into_bytes(), last, runs, steps }
+        })
     }
 
     proptest! {
@@ -263,6 +313,33 @@ mod tests {
             bytes.extend(payload);
             let _ = decode(&bytes);
         }
+    }
+
+    #[test]
+    fn what_is_beyond_the_bounds_is_left_out() {
+        let step = |path: String, parts: usize| {
+            let parts = vec![(Part { start: 0, end: BLOCK_BYTES }, 1.0); parts];
+            Weighted {
+                path: path.as_bytes().into(),
+                acts: Acts::OPEN,
+                at_ms: 0,
+                seen: 1,
+                weight: 1.0,
+                parts,
+            }
+        };
+        let mut profile = Profile::new("ä".repeat(TEXT_MAX_BYTES));
+        profile.folder = vec![b'/'; 2 * TEXT_MAX_BYTES];
+        let long = "/".repeat(TEXT_MAX_BYTES + 1);
+        profile.steps =
+            vec![step(long, 0), step("no path".into(), 0), step("/a".into(), PARTS_MAX - 1)];
+        profile.steps.extend((0..STEPS_MAX).map(|at| step(format!("/{at}"), 2)));
+        let (_, kept) = decode(&encode(b"key", &profile)).expect("whole");
+        assert_eq!(
+            (kept.steps.len(), kept.name.len(), kept.folder.len()),
+            (STEPS_MAX, TEXT_MAX_BYTES, TEXT_MAX_BYTES)
+        );
+        assert_eq!(kept.steps.iter().map(|step| step.parts.len()).sum::<usize>(), PARTS_MAX);
     }
 
     #[test]

@@ -9,10 +9,14 @@
 //! | [`store`] | where profiles are kept, and which of them |
 //! | [`replay`] | what to look up and to read ahead, by how far the run has come |
 //! | [`private`] | which paths are never learned |
+//! | [`export`] | lists of a profile's files, as other tools ask for them |
+//! | [`import`] | profiles from lists, and from machines with other folders |
 //!
 //! Only [`store`] touches the system. Nothing here reads a clock.
 
 pub mod codec;
+pub mod export;
+pub mod import;
 pub mod private;
 pub mod profile;
 pub mod recorder;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::steps::{Acts, Part, Run, Step};
 
 /// Weights at which steps begin: in the first run of a workload, and in later ones.
-const WEIGHT_FIRST: f32 = 0.75;
+pub(crate) const WEIGHT_FIRST: f32 = 0.75;
 const WEIGHT_LATER: f32 = 0.5;
 
 /// What has less weight is not acted on: more than half of what was fetched would be for nothing.
@@ -26,11 +26,42 @@ const WEIGHT_KEPT: f32 = 0.09;
 /// Steps of a profile. Those of the last run come first.
 pub const STEPS_MAX: usize = crate::recorder::STEPS_MAX;
 
+/// Which runs a profile is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// Of one command line in one folder.
+    #[default]
+    Exact,
+    /// Of all command lines of one shape.
+    Alike,
+    /// Of those that the user has given one name.
+    Named,
+}
+
+/// What became of the steps of a profile in the last run that used it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Last {
+    /// Steps that the run was expected to have.
+    pub expected: u32,
+    /// Those of them that were looked up or read ahead.
+    pub asked: u32,
+    /// Those of them that the run came to.
+    pub found: u32,
+    /// The run differed so much that nothing more was asked for.
+    pub has_stopped: bool,
+}
+
 /// See the [module](self).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
     /// Which workload it is of, for people.
     pub name: String,
+    /// Which runs it is of.
+    pub kind: Kind,
+    /// The folder in which an exact command line is run; else empty.
+    pub folder: Vec<u8>,
+    /// How good it was last time; `None` if it was not used yet.
+    pub last: Option<Last>,
     /// Runs that it was learned from.
     pub runs: u32,
     /// Its steps, in the order in which the next run is expected to have them.

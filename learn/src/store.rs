@@ -1,23 +1,24 @@
 //! Where profiles are kept: a file each, in a folder of the user.
 //!
-//! * The folder has mode 0700, a file 0600. A file is named after its key.
+//! * The folder has mode 0700, a file 0600. A file is named after its key. A folder of another user, or one that others may write
+//!   into, is not used.
 //! * A profile is written beside the old one and put in its place, so that a reader sees one or the other. A lock is held from the
 //!   reading to the writing: what several runs learn at once adds up.
 //! * A damaged file is set aside (`.damaged`), and its workload begins anew.
-//! * The files take [`STORE_MAX_BYTES`] and are [`STORE_MAX_FILES`] at most. What was not used for longest goes first.
+//! * The files take [`STORE_MAX_BYTES`] and are [`STORE_MAX_FILES`] at most. What was not used for longest goes first. Files whose
+//!   names are not the store's are neither counted nor removed: the folder may be a wrong one.
 //!
 //! Nothing is forced to the disk: a profile that a crash of the machine cuts off is found by its sum.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+mod folder;
+
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use rustix::fs::{FlockOperation, flock};
-
 use crate::codec::{self, Damage, PROFILE_MAX_BYTES};
 use crate::profile::Profile;
+use folder::{Content, Folder};
 
 /// Bytes of all files.
 pub const STORE_MAX_BYTES: u64 = 64 << 20;
@@ -25,8 +26,13 @@ pub const STORE_MAX_BYTES: u64 = 64 << 20;
 /// Files.
 pub const STORE_MAX_FILES: usize = 4096;
 
+/// Bytes of a key, as far as its file may be called after it.
+const KEY_MAX_BYTES: usize = 32;
+
+/// Endings of the store's files: a profile, one that was set aside, and one that is being written.
 const SUFFIX: &str = "profile";
-const LOCK: &str = "lock";
+const DAMAGED: &str = "damaged";
+const NEW: &str = "new";
 
 /// See the [module](self).
 #[derive(Clone, Debug)]
@@ -49,6 +55,15 @@ pub struct Kept {
     pub used_at: SystemTime,
 }
 
+/// What is in the store beside the profiles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rest {
+    /// Damaged files: those that were set aside, and those that will be.
+    pub damaged: usize,
+    /// Bytes of all files, profiles too.
+    pub bytes: u64,
+}
+
 /// Why the store cannot be used, or a profile of it.
 #[derive(Debug)]
 pub enum StoreError {
@@ -56,6 +71,12 @@ pub enum StoreError {
     Io(PathBuf, io::Error),
     /// A profile was damaged, and was set aside.
     Damaged(PathBuf, Damage),
+    /// The folder belongs to another user.
+    Foreign(PathBuf),
+    /// Others may write into the folder.
+    Writable(PathBuf),
+    /// Another process does not release the lock.
+    Busy(PathBuf),
 }
 
 impl std::fmt::Display for StoreError {
@@ -65,11 +86,37 @@ impl std::fmt::Display for StoreError {
             StoreError::Damaged(path, damage) => {
                 write!(f, "{}: {damage}, and was set aside; it is learned anew", path.display())
             }
+            StoreError::Foreign(path) => {
+                let path = path.display();
+                write!(
+                    f,
+                    "{path}: belongs to another user and is not used; FORETELL_STATE may name a folder of yours"
+                )
+            }
+            StoreError::Writable(path) => {
+                let path = path.display();
+                write!(f, "{path}: others may write into it, so it is not used; chmod go-w {path}")
+            }
+            StoreError::Busy(path) => {
+                write!(
+                    f,
+                    "{}: another process keeps it locked; nothing was changed",
+                    path.display()
+                )
+            }
         }
     }
 }
 
 impl std::error::Error for StoreError {}
+
+/// A file of the store.
+struct Own {
+    name: String,
+    ending: &'static str,
+    bytes: u64,
+    used_at: SystemTime,
+}
 
 impl Store {
     /// The store in this folder, which need not be there.
@@ -82,152 +129,188 @@ impl Store {
         &self.folder
     }
 
-    /// The file of a key.
-    fn file(&self, key: &[u8]) -> PathBuf {
-        let name: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
-        self.folder.join(format!("{name}.{SUFFIX}"))
+    fn made(&self) -> Result<Folder, StoreError> {
+        if let Some(folder) = Folder::open(&self.folder)? {
+            return Ok(folder);
+        }
+        folder::make(&self.folder)?;
+        let gone = || StoreError::Io(self.folder.clone(), io::ErrorKind::NotFound.into());
+        Folder::open(&self.folder)?.ok_or_else(gone)
     }
 
-    fn io(&self, error: io::Error) -> StoreError {
-        StoreError::Io(self.folder.clone(), error)
-    }
-
-    /// What was learned under `key`; `None` if nothing was.
+    /// What was learned under `key`; `None` if nothing was. A damaged one is set aside.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn load(&self, key: &[u8]) -> Result<Option<Profile>, StoreError> {
-        let path = self.file(key);
-        let Some(bytes) = read(&path).map_err(|error| StoreError::Io(path.clone(), error))? else {
-            return Ok(None);
+        let Some(folder) = Folder::open(&self.folder)? else { return Ok(None) };
+        let damage = match known(&folder, key, true)? {
+            Ok(profile) => return Ok(profile),
+            Err(damage) => damage,
         };
-        match codec::decode(&bytes) {
-            Ok((found, profile)) => Ok((found == key).then_some(profile)),
-            Err(damage) => {
-                let _ = fs::rename(&path, path.with_extension("damaged"));
-                Err(StoreError::Damaged(path, damage))
+        // Another process may have written it anew by now, so it is looked at again under the lock.
+        if let Ok(_lock) = folder.lock() {
+            if let Ok(profile) = known(&folder, key, false)? {
+                return Ok(profile);
             }
+            set_aside(&folder, key);
         }
+        Err(StoreError::Damaged(folder.path_of(&file(key, SUFFIX)), damage))
     }
 
     /// Has `change` change what was learned under `key`, or the profile of this `name` if nothing was. A damaged one is set aside.
     ///
     /// # Errors
-    /// [`StoreError::Io`].
+    /// [`StoreError`], but not [`Damaged`](StoreError::Damaged).
     pub fn update(
         &self,
         key: &[u8],
         name: &str,
         change: impl FnOnce(&mut Profile),
     ) -> Result<(), StoreError> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
-        made.map_err(|error| self.io(error))?;
-        let lock = open_own(&self.folder.join(LOCK)).map_err(|error| self.io(error))?;
-        flock(&lock, FlockOperation::LockExclusive).map_err(|error| self.io(error.into()))?;
-        let known = match self.load(key) {
-            Ok(known) => known,
-            Err(StoreError::Damaged(..)) => None,
-            Err(error) => return Err(error),
-        };
+        let folder = self.made()?;
+        let _lock = folder.lock()?;
+        let known = known(&folder, key, false)?.unwrap_or_else(|_| {
+            set_aside(&folder, key);
+            None
+        });
         let mut profile = known.unwrap_or_else(|| Profile::new(name.to_owned()));
         change(&mut profile);
         let bytes = codec::encode(key, &profile);
         if bytes.len() <= PROFILE_MAX_BYTES {
-            let path = self.file(key);
-            replace(&path, &bytes).map_err(|error| StoreError::Io(path, error))?;
+            folder.replace(&file(key, SUFFIX), &file(key, NEW), &bytes)?;
         }
-        self.shrink();
-        Ok(())
+        shrink(&folder)
     }
 
-    /// Removes what was not used for longest, while there is too much.
-    fn shrink(&self) {
-        let mut files = self.files();
-        files.sort_by_key(|(_, _, used_at)| *used_at);
-        let (mut count, mut bytes) =
-            (files.len(), files.iter().map(|(_, bytes, _)| bytes).sum::<u64>());
-        for (path, its_bytes, _) in files {
-            if count <= STORE_MAX_FILES && bytes <= STORE_MAX_BYTES {
-                return;
-            }
-            if fs::remove_file(&path).is_ok() {
-                (count, bytes) = (count - 1, bytes - its_bytes);
+    /// Shows all profiles to `see`, those that were used last first, one at a time. Returns what else there is. Nothing is changed.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn survey(&self, mut see: impl FnMut(Kept)) -> Result<Rest, StoreError> {
+        let Some(folder) = Folder::open(&self.folder)? else { return Ok(Rest::default()) };
+        let mut files = own_files(&folder)?;
+        files.sort_by_key(|file| std::cmp::Reverse(file.used_at));
+        let mut rest = Rest::default();
+        for Own { name, ending, bytes, used_at } in files {
+            rest.bytes += bytes;
+            let read = match ending {
+                SUFFIX => folder.read(&name, false)?,
+                DAMAGED => Content::Other,
+                _ => Content::Missing,
+            };
+            let profile = match read {
+                Content::Bytes(bytes) => codec::decode(&bytes).ok(),
+                Content::Other => None,
+                Content::Missing => continue,
+            };
+            // A file of another key is not found by its own.
+            match profile.filter(|(key, _)| file(key, SUFFIX) == name) {
+                Some((key, profile)) => {
+                    see(Kept { path: folder.path_of(&name), key, profile, bytes, used_at });
+                }
+                None => rest.damaged += 1,
             }
         }
-    }
-
-    /// The files of profiles, with their bytes and their last use. Those that were set aside, or left over by a process that was
-    /// killed, count too.
-    fn files(&self) -> Vec<(PathBuf, u64, SystemTime)> {
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        entries
-            .filter(|entry| entry.file_name() != LOCK)
-            .filter_map(|entry| {
-                let about = entry.metadata().ok().filter(|about| about.is_file())?;
-                Some((entry.path(), about.len(), about.modified().ok()?))
-            })
-            .collect()
+        Ok(rest)
     }
 
     /// All profiles, those that were used last first. Damaged ones are left out.
     pub fn list(&self) -> Vec<Kept> {
-        let mut kept: Vec<Kept> = self
-            .files()
-            .into_iter()
-            .filter(|(path, ..)| path.extension().is_some_and(|extension| extension == SUFFIX))
-            .filter_map(|(path, bytes, used_at)| {
-                let (key, profile) = codec::decode(&read(&path).ok()??).ok()?;
-                Some(Kept { path, key, profile, bytes, used_at })
-            })
-            .collect();
-        kept.sort_by_key(|kept| std::cmp::Reverse(kept.used_at));
-        kept
+        let mut all = Vec::new();
+        let _ = self.survey(|kept| all.push(kept));
+        all
     }
 
     /// Forgets what was learned under `key`. Returns whether anything was.
     ///
     /// # Errors
-    /// [`StoreError::Io`].
+    /// [`StoreError`].
     pub fn forget(&self, key: &[u8]) -> Result<bool, StoreError> {
-        let path = self.file(key);
-        match fs::remove_file(&path) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(StoreError::Io(path, error)),
+        let Some(folder) = Folder::open(&self.folder)? else { return Ok(false) };
+        // Without the lock, a run that has read it would write it again.
+        let _lock = folder.lock()?;
+        folder.remove(&file(key, SUFFIX))
+    }
+
+    /// Removes the files that were damaged, or left over by processes that were killed. Returns how many.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn clean(&self) -> Result<usize, StoreError> {
+        let Some(folder) = Folder::open(&self.folder)? else { return Ok(0) };
+        let _lock = folder.lock()?;
+        let mut removed = 0;
+        for Own { name, ending, .. } in own_files(&folder)? {
+            let is_profile = ending == SUFFIX
+                && matches!(folder.read(&name, false)?, Content::Bytes(bytes) if codec::decode(&bytes).is_ok());
+            removed += usize::from(!is_profile && folder.remove(&name)?);
+        }
+        Ok(removed)
+    }
+}
+
+/// The name of the file of a key.
+fn file(key: &[u8], ending: &str) -> String {
+    let name: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{name}.{ending}")
+}
+
+/// What the file of a key has. One of another key is as good as none.
+fn known(
+    folder: &Folder,
+    key: &[u8],
+    is_used: bool,
+) -> Result<Result<Option<Profile>, Damage>, StoreError> {
+    Ok(match folder.read(&file(key, SUFFIX), is_used)? {
+        Content::Bytes(bytes) => {
+            codec::decode(&bytes).map(|(found, profile)| (found == key).then_some(profile))
+        }
+        Content::Missing => Ok(None),
+        Content::Other => Err(Damage::Broken),
+    })
+}
+
+/// Sets a damaged file aside. The lock is held.
+fn set_aside(folder: &Folder, key: &[u8]) {
+    let name = file(key, SUFFIX);
+    if folder.rename(&name, &file(key, DAMAGED)).is_err() {
+        let _ = folder.remove(&name);
+    }
+}
+
+/// The files whose names are the store's.
+fn own_files(folder: &Folder) -> Result<Vec<Own>, StoreError> {
+    let own = folder.names()?.into_iter().filter_map(|name| {
+        let (key, ending) = name.split_once('.')?;
+        let ending = [SUFFIX, DAMAGED, NEW].into_iter().find(|known| *known == ending)?;
+        let is_digit = |letter: u8| letter.is_ascii_digit() || (b'a'..=b'f').contains(&letter);
+        let is_key = key.len() % 2 == 0 && (1..=2 * KEY_MAX_BYTES).contains(&key.len());
+        let (bytes, used_at) =
+            folder.about(&name).filter(|_| is_key && key.bytes().all(is_digit))?;
+        Some(Own { name, ending, bytes, used_at })
+    });
+    Ok(own.collect())
+}
+
+/// Removes what was not used for longest, while there is too much, and what was left over by processes that were killed. The lock is
+/// held, so nothing is being written.
+fn shrink(folder: &Folder) -> Result<(), StoreError> {
+    let mut files = own_files(folder)?;
+    files.sort_by_key(|file| file.used_at);
+    let (mut count, mut bytes) = (files.len(), files.iter().map(|file| file.bytes).sum::<u64>());
+    for file in files {
+        let is_much = count > STORE_MAX_FILES || bytes > STORE_MAX_BYTES;
+        if (is_much || file.ending == NEW) && folder.remove(&file.name).unwrap_or(false) {
+            (count, bytes) = (count - 1, bytes - file.bytes);
         }
     }
-}
-
-fn open_own(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
-}
-
-/// The bytes of a file; `None` if it is not there.
-fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let mut bytes = Vec::new();
-    let _ = file.take(PROFILE_MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(Some(bytes))
-}
-
-/// Puts a file with these bytes in the place of `path`. The lock is held, so one process does it at a time.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    let _ = fs::remove_file(&beside); // Left over by a process that was killed.
-    let written = open_own(&beside).and_then(|mut file| file.write_all(bytes));
-    let replaced = written.and_then(|()| fs::rename(&beside, path));
-    if replaced.is_err() {
-        let _ = fs::remove_file(&beside);
-    }
-    replaced
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, File};
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
@@ -292,13 +375,14 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let store = Store::at(folder.path().to_owned());
         for number in 0..3_u8 {
-            let file = File::create(folder.path().join(format!("{number}.profile"))).expect("made");
+            let file =
+                File::create(folder.path().join(format!("0{number}.profile"))).expect("made");
             file.set_len(STORE_MAX_BYTES / 3).expect("set");
             let age = std::time::Duration::from_secs(1000 - u64::from(number));
             file.set_modified(SystemTime::now() - age).expect("set");
         }
         learn(&store, b"key", "/x");
-        let left = |number| folder.path().join(format!("{number}.profile")).exists();
+        let left = |number| folder.path().join(format!("0{number}.profile")).exists();
         assert!(!left(0) && left(1) && left(2) && store.load(b"key").expect("read").is_some());
     }
 

@@ -10,6 +10,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use crate::profile::Kind;
+
 /// Characters of a name for people.
 const NAME_MAX: usize = 200;
 
@@ -21,6 +23,12 @@ const WORD_MAX_BYTES: usize = 64;
 pub struct Workload {
     /// For people.
     pub name: String,
+    /// The command line without what differs from run to run, for people.
+    pub shape: String,
+    /// Whether the user has named the workload, or it is of a command line.
+    pub kind: Kind,
+    /// The folder of the command line; empty if the user has named the workload.
+    pub folder: Vec<u8>,
     /// The key of this very command.
     pub exact: Vec<u8>,
     /// The key of commands like it; the same if the user has named the workload.
@@ -37,25 +45,30 @@ impl Workload {
             exact.extend_from_slice(&digest(word.as_bytes()).to_le_bytes());
         }
         let mut alike = b"alike".to_vec();
-        let mut before = None;
+        let (mut before, mut shapes) = (None, Vec::new());
         for (at, word) in command.iter().enumerate() {
             let shape = if at == 0 { word.as_bytes().to_vec() } else { shape(word) };
             if before.as_ref() != Some(&shape) {
                 alike.push(0);
                 alike.extend_from_slice(&digest(&shape).to_le_bytes());
+                shapes.push(OsStr::from_bytes(&shape).to_owned());
             }
             before = Some(shape);
         }
         let exact = digest(&exact).to_le_bytes().to_vec();
         let alike = digest(&alike).to_le_bytes().to_vec();
-        Workload { name: shown(command), exact, alike }
+        let folder = folder.as_os_str().as_bytes().to_vec();
+        let (name, shape) = (shown(command), shown(&shapes));
+        Workload { name, shape, kind: Kind::Exact, folder, exact, alike }
     }
 
     /// Of this name, which the user has given.
     pub fn named(name: &str) -> Self {
         let key = [b"named\0", name.as_bytes()].concat();
         let key = digest(&key).to_le_bytes().to_vec();
-        Workload { name: name.chars().take(NAME_MAX).collect(), exact: key.clone(), alike: key }
+        let name: String = name.chars().take(NAME_MAX).collect();
+        let (shape, kind, folder) = (name.clone(), Kind::Named, Vec::new());
+        Workload { name, shape, kind, folder, exact: key.clone(), alike: key }
     }
 }
 
@@ -120,6 +133,12 @@ mod tests {
         assert!(!alike("cc -c a.c", "gcc -c a.c"));
         assert!(!alike("cc -c a.c", "cc -c a.h"));
         assert!(!alike("git status", "git log"));
+    }
+
+    #[test]
+    fn a_shape_is_shown_without_what_differs() {
+        assert_eq!(of("cc -c -j8 --out=x a.c b.c", "/x").shape, "cc -c -j8 --out *.c");
+        assert_eq!(of("train 17 data", "/x").shape, "train # data");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use foretell_learn::profile::Profile;
+use foretell_learn::profile::{Kind, Last, Profile};
 use foretell_learn::recorder::Recorder;
 use foretell_learn::replay::Replay;
 use foretell_learn::store::{Store, StoreError};
@@ -15,8 +15,8 @@ pub struct Lesson {
     recorder: Recorder,
     /// Whether the run has ended. Otherwise nothing loses weight.
     is_last: bool,
-    /// Of this very command.
-    exact: Option<Replay>,
+    /// What was looked ahead in, and whether it is of this very command.
+    replay: Option<(Replay, bool)>,
 }
 
 impl Lesson {
@@ -25,22 +25,40 @@ impl Lesson {
     /// # Errors
     /// [`StoreError`].
     pub fn learn(self) -> Result<(), StoreError> {
-        let Lesson { writer, recorder, is_last, exact } = self;
+        let Lesson { writer, recorder, is_last, replay } = self;
         let mut state = writer.0.lock().unwrap_or_else(PoisonError::into_inner);
         let State { store, workload, alike: alike_base, exact: exact_base } = &mut *state;
         let run = recorder.finish();
-        let lost =
-            |path: &[u8]| is_last && exact.as_ref().is_some_and(|replay| replay.is_missed(path));
+        let exact = replay.as_ref().filter(|(_, is_exact)| *is_exact).map(|(replay, _)| replay);
+        let alike = replay.as_ref().filter(|(_, is_exact)| !*is_exact).map(|(replay, _)| replay);
+        let lost = |path: &[u8]| is_last && exact.is_some_and(|replay| replay.is_missed(path));
         if workload.alike != workload.exact {
             let again = run.clone();
-            let change = |profile: &mut Profile| profile.learn(again, |_| is_last);
-            store.update(&workload.alike, &workload.name, |profile| {
+            let change = |profile: &mut Profile| {
+                profile.kind = Kind::Alike;
+                profile.last = alike.map(last).or(profile.last);
+                profile.learn(again, |_| is_last);
+            };
+            store.update(&workload.alike, &workload.shape, |profile| {
                 alike_base.change(profile, change)
             })?;
         }
-        let change = |profile: &mut Profile| profile.learn(run, lost);
+        let (kind, folder) = (workload.kind, workload.folder.clone());
+        let change = |profile: &mut Profile| {
+            (profile.kind, profile.folder) = (kind, folder);
+            profile.last = exact.map(last).or(profile.last);
+            profile.learn(run, lost);
+        };
         store.update(&workload.exact, &workload.name, |profile| exact_base.change(profile, change))
     }
+}
+
+/// What became of the steps that were looked ahead in.
+fn last(replay: &Replay) -> Last {
+    let (counts, has_stopped) = (replay.counts(), replay.has_stopped());
+    let [expected, asked, found] =
+        [counts.expected, counts.asked, counts.found].map(|count| count as u32);
+    Last { expected, asked, found, has_stopped }
 }
 
 /// Writes a run's lessons, each in the place of the one before.
@@ -55,12 +73,12 @@ impl Writer {
 
     /// Of the first part of a run.
     pub(crate) fn lesson(self, recorder: Recorder) -> Lesson {
-        Lesson { writer: self, recorder, is_last: false, exact: None }
+        Lesson { writer: self, recorder, is_last: false, replay: None }
     }
 
-    /// Of a run that has ended. `exact`: the replay of this very command, if there was one.
-    pub(crate) fn last_lesson(self, recorder: Recorder, exact: Option<Replay>) -> Lesson {
-        Lesson { writer: self, recorder, is_last: true, exact }
+    /// Of a run that has ended. `replay`: what was looked ahead in, and whether it is of this very command.
+    pub(crate) fn last_lesson(self, recorder: Recorder, replay: Option<(Replay, bool)>) -> Lesson {
+        Lesson { writer: self, recorder, is_last: true, replay }
     }
 }
 

@@ -358,8 +358,7 @@ impl Learning {
             kept: self.recorder.len() as u64,
         };
         let Learning { writer, recorder, replay, .. } = self;
-        let exact = replay.and_then(|(replay, is_exact)| is_exact.then_some(replay));
-        let lesson = writer.last_lesson(recorder, exact);
+        let lesson = writer.last_lesson(recorder, replay);
         (report, is_lesson.then_some(lesson))
     }
 }

@@ -1,0 +1,139 @@
+//! Which workload the user means.
+//!
+//! What was typed is compared, until something fits: (A) as a whole name, (B) as the beginning of a key, (C) as the beginning of a
+//! name, (D) word by word, each with the name and the folder. If more than one fits there, it is ambiguous.
+
+use super::Summary;
+use crate::failure::Failure;
+
+/// Characters of a key before its beginning is tried: a shorter one is as likely a word.
+const KEY_MIN: usize = 4;
+
+/// Workloads that a line names.
+const NAMED_MAX: usize = 6;
+
+/// Characters of a key in a line.
+const KEY_SHOWN: usize = 8;
+
+/// The one of `all` that `wanted` names.
+///
+/// # Errors
+/// None is, or several are; the line names them.
+pub(super) fn find(all: Vec<Summary>, wanted: &str) -> Result<Summary, Failure> {
+    let wanted = wanted.trim();
+    let words: Vec<&str> = wanted.split_whitespace().collect();
+    if words.is_empty() {
+        return Err(Failure::usage("an empty name is no workload"));
+    }
+    let lower = wanted.to_ascii_lowercase();
+    let is_key = wanted.len() >= KEY_MIN;
+    let by_word = |one: &Summary| {
+        let label = one.long_label();
+        words.iter().all(|word| label.contains(word))
+    };
+    let levels: [&dyn Fn(&Summary) -> bool; 4] = [
+        &|one| one.label() == wanted,
+        &|one| is_key && one.key.starts_with(&lower),
+        &|one| one.label().starts_with(wanted),
+        &by_word,
+    ];
+    for fits in levels {
+        let mut found = all.iter().filter(|one| fits(one));
+        match (found.next(), found.next()) {
+            (None, _) => {}
+            (Some(one), None) => return Ok(one.clone()),
+            (Some(_), Some(_)) => {
+                let found: Vec<&Summary> = all.iter().filter(|one| fits(one)).collect();
+                return Err(ambiguous(wanted, &found));
+            }
+        }
+    }
+    let way_out = match all.is_empty() {
+        true => "nothing is learned yet",
+        false => "`foretell learned list` tells what is",
+    };
+    Err(Failure::failed(format!("{wanted}: no workload of this name or key; {way_out}")))
+}
+
+fn ambiguous(wanted: &str, found: &[&Summary]) -> Failure {
+    let named: Vec<String> = found
+        .iter()
+        .take(NAMED_MAX)
+        .map(|one| format!("{} {}", &one.key[..KEY_SHOWN.min(one.key.len())], one.short_label()))
+        .collect();
+    let more = match found.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    let count = found.len();
+    Failure::failed(format!(
+        "{wanted}: {count} workloads fit, so name one by its key: {}{more}",
+        named.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(key: &str, name: &str, kind: &'static str, folder: Option<&str>) -> Summary {
+        Summary {
+            key: key.into(),
+            name: name.into(),
+            kind,
+            folder: folder.map(String::from),
+            runs: 1,
+            steps: 0,
+            likely_steps: 0,
+            likely_bytes: 0,
+            disk_bytes: 0,
+            used_at_s: 0,
+            last: None,
+            bytes_of_key: Vec::new(),
+        }
+    }
+
+    fn found(wanted: &str) -> Result<String, String> {
+        let all = vec![
+            summary("00aa11bb22", "git status", "exact", Some("/src/one")),
+            summary("00aa33bb44", "git status", "alike", None),
+            summary("ff00112233", "git log", "exact", Some("/src/one")),
+            summary("ee00112233", "cc -c a.c", "exact", Some("/src/one")),
+            summary("dd00112233", "cc -c a.c", "exact", Some("/src/two")),
+            summary("cc00112233", "nightly", "named", None),
+            summary("ab00112233", "nightly build", "named", None),
+        ];
+        find(all, wanted).map(|one| one.key).map_err(|failure| failure.line)
+    }
+
+    #[test]
+    fn names_keys_beginnings_and_words_fit() {
+        for (wanted, key) in [
+            ("git status", "00aa11bb22"),
+            ("like git status", "00aa33bb44"),
+            ("like", "00aa33bb44"),
+            ("git l", "ff00112233"),
+            ("FF00", "ff00112233"),
+            ("00aa3", "00aa33bb44"),
+            ("nightly", "cc00112233"),
+            ("nightly b", "ab00112233"),
+            ("log one", "ff00112233"),
+            ("cc two", "dd00112233"),
+        ] {
+            assert_eq!(found(wanted).as_deref(), Ok(key), "{wanted}");
+        }
+    }
+
+    #[test]
+    fn what_is_ambiguous_or_unknown_is_told_with_a_way_out() {
+        let line = found("cc -c").expect_err("two");
+        for part in ["2 workloads", "ee001122 cc -c a.c (in /src/one)", "dd001122"] {
+            assert!(line.contains(part), "{line}");
+        }
+        assert!(found("00aa").expect_err("two keys").contains("like git status"));
+        assert!(found("git").expect_err("two names").contains("git log"));
+        assert!(found("svn").expect_err("none").contains("foretell learned list"));
+        assert!(found(" ").is_err());
+        assert!(find(Vec::new(), "x").expect_err("none").line.contains("nothing is learned"));
+    }
+}
