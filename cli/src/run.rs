@@ -222,6 +222,7 @@ fn conclude(
     }
     if !args.quiet {
         summary.broken_lines().into_iter().for_each(note);
+        summary.learning_problem().into_iter().for_each(note);
         note(summary.line());
     }
 }

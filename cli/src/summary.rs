@@ -126,7 +126,8 @@ impl<'a> Summary<'a> {
             }
         }
         let (hints, names, stall) = (self.hints(), self.names(), self.stall());
-        let mut line = format!("{hints}{names}; {stall}; {}", self.coverage());
+        let (learned, coverage) = (self.learned(), self.coverage());
+        let mut line = format!("{hints}{names}{learned}; {stall}; {coverage}");
         let ProgramReport { outside, .. } = self.report.programs;
         let count = |count, what| match count {
             0 => String::new(),
@@ -188,6 +189,24 @@ impl<'a> Summary<'a> {
             1 => format!("; 1 name looked up ahead: {} used", names.used),
             many => format!("; {many} names looked up ahead: {} used", names.used),
         }
+    }
+
+    /// What earlier runs led to expect, and how much of that has come true.
+    fn learned(&self) -> String {
+        let learned = &self.report.learned;
+        let differs = if learned.has_stopped { ", then it differed" } else { "" };
+        match learned.is_known {
+            true => {
+                format!("; {} of {} learned steps found{differs}", learned.found, learned.expected)
+            }
+            false => String::new(),
+        }
+    }
+
+    /// Why nothing is learned, if that failed.
+    pub(crate) fn learning_problem(&self) -> Option<String> {
+        let problem = self.report.learned.problem.as_ref()?;
+        Some(format!("learning: {problem}"))
     }
 
     fn stall(&self) -> String {
