@@ -104,6 +104,9 @@ void foretell_register_if_counted(void);
 /* Whether no manager listens at the address any more. Needed if the manager dropped this process's ring
  * before its own end, and so could not report the end in it. errno may change. */
 bool foretell_manager_is_gone(void);
+
+/* Whether the run is over, as far as can be told without much ado. For a process that executes a program. */
+bool foretell_run_is_over(void);
 /* From here on everything is forwarded, in this process and in its children. */
 void foretell_switch_off(void);
 /* Tells the manager that this process tells no more, if it has announced itself. Returns whether the manager was told. */

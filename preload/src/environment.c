@@ -400,7 +400,7 @@ void foretell_environment_for(struct environment *environment, char *const envp[
         return;
     }
     int saved = errno;
-    if (__atomic_load_n(&ring()->manager_ended, __ATOMIC_RELAXED) != 0)
+    if (foretell_run_is_over())
         now = WITHDRAWN;
     if (!survey(environment, envp)) {
         count_alone(environment);

@@ -157,6 +157,22 @@ bool foretell_manager_is_gone(void)
     return gone;
 }
 
+bool foretell_run_is_over(void)
+{
+    const struct foretell_ring_header *header = ring();
+    if (__atomic_load_n(&header->manager_ended, __ATOMIC_RELAXED) != 0)
+        return true;
+    /* Nobody says so in a ring that the manager does not have: it may have ended before it took the ring, or the process
+     * that has announced itself with it has ended, or none has. One thread asks at a time, for the question has one buffer. */
+    static uint32_t asking;
+    if (__atomic_load_n(&header->manager_hears, __ATOMIC_RELAXED) != 0 ||
+        __atomic_exchange_n(&asking, 1, __ATOMIC_ACQUIRE) != 0)
+        return false;
+    bool is_over = !foretell_is_filtered(known_filters) && foretell_manager_is_gone();
+    __atomic_store_n(&asking, 0, __ATOMIC_RELEASE);
+    return is_over;
+}
+
 /* Called once in a process, so its message can lie in static memory rather than on the stack. */
 static bool send_hello(int socket, int ring_fd)
 {

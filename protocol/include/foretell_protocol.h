@@ -180,7 +180,8 @@ struct foretell_ring_header {
     /* line 1: written by the manager, read at every call */
     uint32_t interest;      /* FORETELL_INTEREST_… */
     uint32_t manager_ended; /* 1: the library is not put along with further programs */
-    uint8_t reserved1[56];
+    uint32_t manager_hears; /* 1: the manager has the ring, and will say in it when it ends */
+    uint8_t reserved1[52];
     /* line 2: tickets reserved by producers */
     uint64_t head;
     uint8_t reserved2[56];

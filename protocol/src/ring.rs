@@ -323,6 +323,7 @@ impl RingReader {
             return Err(RingError::Header);
         }
         reader.tail = reader.header_u64(offset_of!(RawRingHeader, tail));
+        reader.set_hears(1);
         Ok(reader)
     }
 
@@ -383,6 +384,11 @@ impl RingReader {
     /// Tells the program what is of interest: bits `INTEREST_…` of the [layout].
     pub fn set_interest(&self, wanted: u32) {
         self.u32_ref(offset_of!(RawRingHeader, interest)).store(wanted, Ordering::Relaxed);
+    }
+
+    /// Tells the processes with the ring whether its reader would tell them about the manager's end.
+    fn set_hears(&self, hears: u32) {
+        self.u32_ref(offset_of!(RawRingHeader, manager_hears)).store(hears, Ordering::Relaxed);
     }
 
     /// Tells the program that the manager has ended. The program then hands nothing of foretell on to the programs it executes.
@@ -587,6 +593,7 @@ impl RingReader {
 
 impl Drop for RingReader {
     fn drop(&mut self) {
+        self.set_hears(0);
         // SAFETY: the mapping was made in `map` with this length, and no reference outlives `self`.
         unsafe {
             libc::munmap(self.base.as_ptr().cast(), layout::RING_BYTES as usize);

@@ -100,6 +100,7 @@ int main(void)
     FIELD(ring_header, header_bytes);
     FIELD(ring_header, interest);
     FIELD(ring_header, manager_ended);
+    FIELD(ring_header, manager_hears);
     FIELD(ring_header, head);
     FIELD(ring_header, tail);
     FIELD(ring_header, read_calls);
