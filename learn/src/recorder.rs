@@ -1,8 +1,8 @@
 //! Keeps what a run touches, in the order of first use.
 //!
 //! A path gets one step, and further steps if the run comes back to other parts of the file much later: reads join the step that
-//! the file had last, as long as fewer than [`NEAR_STEPS`] steps were begun since, or the step has fewer than [`STEP_PARTS_MAX`]
-//! parts and [`STEP_BYTES_MAX`] bytes. So two files that are read side by side take turns in pieces.
+//! the file had last, as long as fewer than `NEAR_STEPS` steps were begun since, or the step has fewer than `STEP_PARTS_MAX`
+//! parts and `STEP_BYTES_MAX` bytes. So two files that are read side by side take turns in pieces.
 //!
 //! Parts are whole blocks of [`BLOCK_BYTES`], each kept once: what is read again is not kept again.
 //!

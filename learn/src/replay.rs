@@ -4,11 +4,11 @@
 //! folders to list, and files to read. A step that the run touches need not be the next one: what it touches within the window
 //! counts as found, whatever the order.
 //!
-//! The window begins at [`WINDOW_FIRST`] if this very command has run before, and at [`WINDOW_ALIKE`] if only one like it has. It
-//! doubles with each step that is found, up to [`WINDOW_MAX`]. So a wrong profile costs a few lookups, and one that is right for a
+//! The window begins at `WINDOW_FIRST` if this very command has run before, and at `WINDOW_ALIKE` if only one like it has. It
+//! doubles with each step that is found, up to `WINDOW_MAX`. So a wrong profile costs a few lookups, and one that is right for a
 //! while costs a window.
 //!
-//! The replay stops if fewer than one in [`FOUND_MIN`] of the steps that were asked for a window ago were found, or of what the run
+//! The replay stops if fewer than one in `FOUND_MIN` of the steps that were asked for a window ago were found, or of what the run
 //! touches: the run does something else than the profile says.
 
 use std::collections::HashMap;

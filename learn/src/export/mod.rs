@@ -2,12 +2,12 @@
 //!
 //! | format | who reads it |
 //! |---|---|
-//! | [`list`] | anything: a path a line |
-//! | [`rules`] | `foretell run --hints`: paths, and the parts that are read |
-//! | [`nydus`] | `nydus-image create --prefetch-policy`, `nydusify convert --prefetch-patterns` |
-//! | [`estargz`] | `nerdctl image convert --estargz-record-in` |
-//! | [`soci`] | `soci create --prefetch-files-json` |
-//! | [`cvmfs`] | the publisher of a CernVM-FS repository |
+//! | `list` | anything: a path a line |
+//! | `rules` | `foretell run --hints`: paths, and the parts that are read |
+//! | `nydus` | `nydus-image create --prefetch-policy`, `nydusify convert --prefetch-patterns` |
+//! | `estargz` | `nerdctl image convert --estargz-record-in` |
+//! | `soci` | `soci create --prefetch-files-json` |
+//! | `cvmfs` | the publisher of a CernVM-FS repository |
 //!
 //! A list has the files that the next run is expected to read, in the order of first use, each once. Names that are looked up
 //! alone, folders, and what is not there are no files to fetch. Below a root, paths are those that they have in the image or the
