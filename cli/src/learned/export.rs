@@ -21,8 +21,8 @@ Formats:
   cvmfs     a bundle of CernVM-FS, to be published as .cvmfsbundle-NAME beside the file NAME
   foretell  all that is known, for `foretell learned import` on another machine
 
-With --root, paths are those in the image or the repository whose root DIR is; other files are left \
-out. Lists have the files that the next run is expected to read, in the order of first use.
+With --root DIR, paths begin at DIR, as in the image or the repository that lies there; other files \
+are left out. Lists have the files that the next run is expected to read, in the order of first use.
 
 Example:
   foretell learned export serve --format soci --root /mnt/rootfs -o prefetch.json";

@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "raw.h"
+
 static const int of_cat[] = {
     SYS_read, SYS_write, SYS_openat, SYS_close, SYS_fstat, SYS_newfstatat, SYS_mmap, SYS_munmap,
     SYS_mprotect, SYS_brk, SYS_pread64, SYS_faccessat, SYS_set_tid_address, SYS_set_robust_list,
@@ -46,34 +48,6 @@ static struct sock_fprog program(const int *list, size_t count, unsigned listed,
     }
     filter[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, others);
     return (struct sock_fprog){.len = length, .filter = filter};
-}
-
-static long raw(long number, long first, long second, long third)
-{
-#if defined(__x86_64__)
-    long result;
-    register long fourth __asm__("r10") = 0;
-    register long fifth __asm__("r8") = 0;
-    __asm__ volatile("syscall"
-                     : "=a"(result)
-                     : "a"(number), "D"(first), "S"(second), "d"(third), "r"(fourth), "r"(fifth)
-                     : "rcx", "r11", "memory");
-    return result;
-#elif defined(__aarch64__)
-    register long x8 __asm__("x8") = number;
-    register long x0 __asm__("x0") = first;
-    register long x1 __asm__("x1") = second;
-    register long x2 __asm__("x2") = third;
-    register long x3 __asm__("x3") = 0;
-    register long x4 __asm__("x4") = 0;
-    __asm__ volatile("svc 0"
-                     : "+r"(x0)
-                     : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4)
-                     : "memory");
-    return x0;
-#else
-#error "another machine"
-#endif
 }
 
 static long load(const char *how, struct sock_fprog *fprog)

@@ -26,7 +26,7 @@ impl Mounted {
         Some(mounted)
     }
 
-    fn mount(&self) {
+    pub(crate) fn mount(&self) {
         let mut mount = foretell();
         mount.args(["array", "mount", "--disks", "4", "--disk", "network", "--layout", "aged"]);
         let output = mount.args([self.backing.path(), self.folder.path()]).output();
@@ -34,10 +34,15 @@ impl Mounted {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    fn unmount(&self) -> bool {
+    pub(crate) fn unmount(&self) -> bool {
         let mut unmount = foretell();
         unmount.args(["array", "unmount"]).arg(self.folder.path()).stdout(Stdio::null());
         unmount.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    }
+
+    /// Runs a command cold under `foretell run`, and again without.
+    pub(crate) fn run(&self, command: &[&str]) -> serde_json::Value {
+        self.run_with(command, &[], |_| {})
     }
 
     /// Runs a command cold under `foretell run` with these options, after `adjust`, and again without. Both must do the same.
@@ -68,7 +73,7 @@ impl Mounted {
         read
     }
 
-    fn output(&self, mut command: Command) -> Output {
+    pub(crate) fn output(&self, mut command: Command) -> Output {
         command.current_dir(self.folder.path()).stdin(Stdio::null()).output().expect("it runs")
     }
 }
