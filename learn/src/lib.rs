@@ -8,6 +8,7 @@
 //! | [`codec`] | how a profile is written |
 //! | [`store`] | where profiles are kept, and which of them |
 //! | [`replay`] | what to look up and to read ahead, by how far the run has come |
+//! | [`graph`] | which files are opened next, across programs |
 //! | [`private`] | which paths are never learned |
 //! | [`export`] | lists of a profile's files, as other tools ask for them |
 //! | [`import`] | profiles from lists, and from machines with other folders |
@@ -17,6 +18,7 @@
 pub mod codec;
 pub mod export;
 pub mod import;
+pub mod graph;
 pub mod private;
 pub mod profile;
 pub mod recorder;
