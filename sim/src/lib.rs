@@ -21,6 +21,7 @@
 //! * [`programs`] and [`reproduce`]: the programs of the TIP papers, and the papers' tables and figures;
 //! * [`replay`]: a recorded run on another machine;
 //! * [`scenario`]: experiments on shared caches, and on devices of different speed;
+//! * [`predict`]: predictive caching over recorded opens;
 //! * [`collective`]: processors that read striped files together.
 //!
 //! Every run is exactly repeatable: times are whole nanoseconds, and every random draw comes from a seed
@@ -36,6 +37,7 @@ pub mod layout;
 pub mod machine;
 pub mod offline;
 pub mod plot;
+pub mod predict;
 pub mod programs;
 pub mod random;
 pub mod replay;

@@ -2,7 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `cache`, `replay`, `collective`, `reproduce` | one subcommand each |
+//! | `cache`, `replay`, `collective`, `predict`, `reproduce` | one subcommand each |
 //! | `replay_args`, `recorded`, `table`, `sweep_plot` | parts of `replay`: options, reading the recording, table, plot |
 //! | `figures` | where results go: `--json`, standard output |
 //! | `recording` | names, places and block sizes of recordings |
@@ -11,6 +11,7 @@
 mod cache;
 mod collective;
 mod figures;
+mod predict;
 mod recorded;
 mod recording;
 mod replay;
@@ -47,6 +48,9 @@ enum SimCommand {
     /// 8 --pattern block-1d --sweep depth=1..64
     #[command(after_help = collective::HELP)]
     Collective(collective::CollectiveArgs),
+    /// Predict which files are opened next, and fetch them ahead: foretell sim predict --trace run.opens.gz --cache 1MiB,4MiB
+    #[command(after_help = predict::help())]
+    Predict(predict::PredictArgs),
     /// Reproduce the tables and figures of the TIP and collective papers: foretell sim reproduce all --out DIR
     #[command(after_help = reproduce::HELP)]
     Reproduce(reproduce::ReproduceArgs),
@@ -58,6 +62,7 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Failure> {
         SimCommand::Cache(args) => cache::cache(args),
         SimCommand::Replay(args) => replay::replay(args),
         SimCommand::Collective(args) => collective::collective(args),
+        SimCommand::Predict(args) => predict::predict(args),
         SimCommand::Reproduce(args) => reproduce::reproduce(args),
     }
 }

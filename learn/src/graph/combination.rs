@@ -17,7 +17,7 @@
 //!
 //! Cost: that of the members, and a look-up for each of their guesses.
 
-use super::files::{File, Places};
+use super::files::Places;
 use super::{Epcm, Guess, LastSuccessor, Mithril, Open, Predictor, ProbabilityGraph, Settings};
 
 /// The members.
@@ -58,7 +58,8 @@ impl Class {
     fn guess(&mut self, bytes: f32) {
         if self.guesses >= GUESSES_MAX {
             self.guesses /= 2;
-            [&mut self.guessed, &mut self.right, &mut self.in_time].map(|sum| *sum /= 2.0);
+            (self.guessed, self.right, self.in_time) =
+                (self.guessed / 2.0, self.right / 2.0, self.in_time / 2.0);
         }
         self.guesses += 1;
         self.guessed += bytes;

@@ -17,6 +17,7 @@ mod error;
 mod foreign;
 mod foretell;
 mod input;
+pub mod opens;
 mod oracle_general;
 mod reads;
 pub mod recording;
