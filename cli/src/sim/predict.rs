@@ -7,7 +7,7 @@ use clap::Args;
 use foretell_sim::predict::device::{DEVICES, DeviceSpec};
 use foretell_sim::predict::graph::{LOOKAHEAD_MAX, PREDICTORS, Settings, predictor};
 use foretell_sim::predict::stream::Stream;
-use foretell_sim::predict::{FILE_BYTES_MAX, Options, Predicting, Report, run};
+use foretell_sim::predict::{FILE_BYTES_MAX, Fetching, Options, Predicting, Report, run};
 use foretell_sim::trace::opens::{self, Opens};
 use serde::Serialize;
 
@@ -80,6 +80,11 @@ pub(crate) struct PredictArgs {
         help = format!("Storage: {}; several with commas between them", DEVICES.map(|device| device.name).join(", ")))]
     device: Vec<DeviceSpec>,
 
+    /// Which guesses are fetched: chance, all of the least chance, as in the paper; worth, those of them that are worth more
+    /// than what they push out of the cache
+    #[arg(long, default_value = "worth", value_name = "RULE", value_parser = fetching)]
+    fetch: Fetching,
+
     /// Draw the runs as two people would start them in N days, 1 to 365
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=365), allow_negative_numbers = true)]
     days: Option<u16>,
@@ -119,6 +124,14 @@ fn device(text: &str) -> Result<DeviceSpec, String> {
     known.ok_or_else(|| {
         format!("unknown; known are {}", DEVICES.map(|device| device.name).join(", "))
     })
+}
+
+fn fetching(text: &str) -> Result<Fetching, String> {
+    match text {
+        "chance" => Ok(Fetching::ByChance),
+        "worth" => Ok(Fetching::ByWorth),
+        _ => Err("unknown; known are chance, worth".into()),
+    }
 }
 
 fn cache_bytes(text: &str) -> Result<u64, String> {
@@ -192,7 +205,7 @@ struct Run {
 fn runs(args: &PredictArgs, stream: &Stream) -> Vec<Run> {
     let half = [(stream.bytes(FILE_BYTES_MAX) / 2).max(1)];
     let caches = if args.cache.is_empty() { &half[..] } else { &args.cache };
-    let mut runs = Vec::new();
+    let (fetching, mut runs) = (args.fetch, Vec::new());
     for &device in unique(&args.device) {
         for &cache_bytes in unique(caches) {
             for &lookahead in unique(&args.lookahead) {
@@ -200,7 +213,7 @@ fn runs(args: &PredictArgs, stream: &Stream) -> Vec<Run> {
                     let settings = Settings { lookahead, min_chance, ..Settings::default() };
                     runs.push(Run {
                         name,
-                        options: Options { predicting, settings, cache_bytes, device },
+                        options: Options { predicting, fetching, settings, cache_bytes, device },
                     });
                 };
                 add(LRU, Predicting::Nothing, 1.0);

@@ -40,6 +40,18 @@ impl Memory {
         self.push(file, bytes);
     }
 
+    /// Makes a file that is in memory the one that goes first.
+    pub(super) fn demote(&mut self, file: u32) {
+        let bytes = self.remove(file);
+        self.links[file as usize] = Link { newer: self.oldest, older: NONE, bytes };
+        match self.oldest {
+            NONE => self.newest = file,
+            oldest => self.links[oldest as usize].older = file,
+        }
+        self.oldest = file;
+        self.used_bytes += bytes;
+    }
+
     /// Puts in a file of `bytes`, which is at least 1, as the most recently used one. What has to go for it is appended to
     /// `evicted`. A file that is larger than the cache is evicted itself.
     pub(super) fn insert(&mut self, file: u32, bytes: u64, evicted: &mut Vec<u32>) {
@@ -103,7 +115,12 @@ mod tests {
         assert!(memory.has(0) && memory.has(3) && !memory.has(1) && !memory.has(4));
         memory.touch(3);
         memory.touch(3);
-        assert_eq!(insert(&mut memory, 5, 100), [0, 3]);
+        memory.demote(3);
+        memory.demote(3);
+        assert_eq!(insert(&mut memory, 5, 100), [3, 0]);
+        memory.demote(5);
+        assert_eq!(insert(&mut memory, 5 - 1, 1), [5]);
+        assert_eq!(insert(&mut memory, 5, 99), []);
         assert_eq!(memory.used_bytes, 100);
     }
 }

@@ -9,18 +9,29 @@
 //! 3. What the read waited for delays all later opens. Where a second or more lies between two opens, somebody has paused, and
 //!    starts again at his own time.
 //!
+//! With [`Fetching::ByChance`], every guess of at least the minimum chance is fetched: the paper's rule. With
+//! [`Fetching::ByWorth`], four rules of foretell's policy are added, so that a wrong guess pushes out nothing that is worth more:
+//!
+//! * A: A guess is fetched if its chance times the time that it saves is at least what its bytes are worth in the cache until the
+//!   lookahead is over (`worth`).
+//! * B: A file that was fetched and is no longer expected goes first when room is needed.
+//! * C: Files that were fetched and are expected have at most half of the cache. The nearest come first.
+//! * D: The predictor is heard while the reads of late have waited no longer than under LRU alone (`guard`).
+//!
 //! The first 256 KiB of a file count, rounded up to pages: the paper prefetches the beginning, and leaves the rest to read-ahead.
 //! [`Report::read_us`] is the paper's *read complete time*: the sum of the waits.
 //!
 //! Where this differs from the paper: an open's fetch goes ahead of queued fetches, as foretell does it. The opens of all programs
 //! form one line, so a wait delays programs that run at the same time, too.
 //!
-//! * [`stream`]: recorded runs as one stream; [`mod@device`]: the storage; `memory`: the cache.
+//! * [`stream`]: recorded runs as one stream; [`mod@device`]: the storage; `memory`: the cache; `worth`: the worth of its bytes.
 //! * [`Predicting`]: none, a predictor of [`foretell_learn::graph`], or the oracle, which knows the next opens.
 
 pub mod device;
+mod guard;
 mod memory;
 pub mod stream;
+mod worth;
 
 use std::collections::VecDeque;
 
@@ -28,8 +39,10 @@ pub use foretell_learn::graph;
 use foretell_learn::graph::{Entry, Foresight, LOOKAHEAD_MAX, Seen, Settings};
 
 use device::{Device, DeviceSpec};
+use guard::Guard;
 use memory::Memory;
 use stream::{Step, Stream};
+use worth::Worth;
 
 /// Bytes of a file that are read and fetched at an open.
 pub const FILE_BYTES_MAX: u64 = 256 << 10;
@@ -58,11 +71,22 @@ pub enum Predicting {
     Oracle,
 }
 
+/// Which guesses are fetched; see the [module](self).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fetching {
+    /// Those of the minimum chance.
+    ByChance,
+    /// Those of them that are worth their place in the cache.
+    ByWorth,
+}
+
 /// What is simulated.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// The predictor.
     pub predicting: Predicting,
+    /// Which of its guesses are fetched.
+    pub fetching: Fetching,
     /// Its settings. `fetch_us` is taken from the device.
     pub settings: Settings,
     /// The cache, in bytes.
@@ -129,6 +153,8 @@ struct State {
     expected_since_us: u64,
     /// Whether it was fetched ahead and has not been read.
     is_unread: bool,
+    /// Whether its bytes count against rule C.
+    is_ahead: bool,
 }
 
 struct Simulation<'a> {
@@ -141,6 +167,12 @@ struct Simulation<'a> {
     /// Fetches ahead on their way: when they arrive, in that order, and the file.
     sent: VecDeque<(u64, u32)>,
     evicted: Vec<u32>,
+    /// Files fetched ahead, and the open until which they were expected when they arrived.
+    unread: VecDeque<(u64, u32)>,
+    /// Bytes that count against rule C.
+    ahead_bytes: u64,
+    worth: Worth,
+    guard: Guard,
     report: Report,
 }
 
@@ -157,6 +189,10 @@ pub fn run(stream: &Stream, options: &Options) -> Report {
         queued: VecDeque::new(),
         sent: VecDeque::new(),
         evicted: Vec::new(),
+        unread: VecDeque::new(),
+        ahead_bytes: 0,
+        guard: Guard::new(stream.files, options.cache_bytes),
+        worth: Worth::new(stream.files, options.cache_bytes),
         report: Report::default(),
     };
     let mut foresight = match options.predicting {
@@ -185,17 +221,21 @@ impl Simulation<'_> {
         foresight: Option<&mut Foresight>,
     ) -> u64 {
         self.advance(now_us);
+        self.worth.open();
+        self.resize(step);
         let state = &mut self.states[step.file as usize];
-        state.bytes = cached_bytes(step.size_bytes, FILE_BYTES_MAX);
         // The file itself counts as read now: only its device is asked later.
         let number = number as u64 + 1;
         let expected = (state.expected_until >= number).then_some(state.expected_since_us);
         state.expected_until = 0;
         self.predict(number, step, now_us, foresight);
+        self.expire(number);
         self.send(now_us);
         let read_at_us = now_us + step.read_us * self.options.device.slower.max(1);
         self.advance(read_at_us);
         let waited_us = self.read(step.file, read_at_us);
+        let bytes = self.states[step.file as usize].bytes;
+        self.guard.read(step.file, bytes, waited_us, self.options.device.fetch_us(bytes));
         self.report.opens += 1;
         self.report.hits += u64::from(waited_us == 0);
         self.report.read_us += waited_us;
@@ -205,6 +245,14 @@ impl Simulation<'_> {
             self.report.leads_us.push(read_at_us.saturating_sub(since_us));
         }
         now_us + waited_us
+    }
+
+    /// Takes the size of a file that is neither in memory nor on its way. A file that is there keeps its bytes until it goes.
+    fn resize(&mut self, step: &Step) {
+        let state = &mut self.states[step.file as usize];
+        if state.place != Place::Sent && !self.memory.has(step.file) {
+            state.bytes = cached_bytes(step.size_bytes, FILE_BYTES_MAX);
+        }
     }
 
     /// Takes what the predictor expects after this open.
@@ -219,33 +267,62 @@ impl Simulation<'_> {
         if let Some(foresight) = foresight {
             let seen = Seen { key: u64::from(file), size_bytes, process, time_us: now_us };
             for expected in foresight.open(&seen) {
-                self.expect(expected.key as u32, number, now_us);
+                self.expect(expected.key as u32, expected.chance, number, now_us);
             }
         } else if matches!(self.options.predicting, Predicting::Oracle) {
             let next = (number as usize..self.steps.len()).take(self.options.settings.lookahead);
             for at in next {
                 let step = self.steps[at];
                 if step.file != file {
-                    let bytes = cached_bytes(step.size_bytes, FILE_BYTES_MAX);
-                    self.states[step.file as usize].bytes = bytes;
-                    self.expect(step.file, number, now_us);
+                    self.resize(&step);
+                    self.expect(step.file, 1.0, number, now_us);
                 }
             }
         }
     }
 
-    fn expect(&mut self, file: u32, number: u64, now_us: u64) {
+    fn expect(&mut self, file: u32, chance: f32, number: u64, now_us: u64) {
         let state = &mut self.states[file as usize];
         if state.expected_until < number {
             self.report.predictions += 1;
             state.expected_since_us = now_us;
         }
         state.expected_until = number + self.options.settings.lookahead as u64;
+        if self.options.fetching == Fetching::ByWorth && !self.guard.is_open() {
+            return;
+        }
         if self.memory.has(file) {
             self.memory.touch(file);
         } else if state.place == Place::Settled && self.queued.len() < QUEUED_MAX {
-            state.place = Place::Queued;
-            self.queued.push_back(file);
+            let bytes = state.bytes;
+            if self.is_worth(chance, bytes) {
+                self.states[file as usize].place = Place::Queued;
+                self.queued.push_back(file);
+            }
+        }
+    }
+
+    /// Rule A.
+    fn is_worth(&self, chance: f32, bytes: u64) -> bool {
+        let saved_us = f64::from(chance) * self.options.device.fetch_us(bytes) as f64;
+        let opens = self.options.settings.lookahead as f64;
+        self.options.fetching == Fetching::ByChance || saved_us >= self.worth.of(bytes) * opens
+    }
+
+    /// Rule B.
+    fn expire(&mut self, number: u64) {
+        while let Some(&(_, file)) = self.unread.front().filter(|(until, _)| *until < number) {
+            self.unread.pop_front();
+            let state = &self.states[file as usize];
+            if !state.is_unread {
+                continue;
+            }
+            if state.expected_until >= number {
+                self.unread.push_back((state.expected_until, file));
+            } else {
+                self.memory.demote(file);
+                self.no_longer_ahead(file);
+            }
         }
     }
 
@@ -262,7 +339,14 @@ impl Simulation<'_> {
                 state.place = Place::Settled;
                 continue;
             }
-            state.place = Place::Sent;
+            let (bytes, is_bounded) = (state.bytes, self.options.fetching == Fetching::ByWorth);
+            // Rule C.
+            if is_bounded && 2 * (self.ahead_bytes + bytes) > self.options.cache_bytes {
+                self.queued.push_front(file);
+                return;
+            }
+            self.ahead_bytes += bytes;
+            (state.place, state.is_ahead) = (Place::Sent, true);
             self.report.fetched += 1;
             self.report.fetched_bytes += state.bytes;
             let there_us = self.device.fetch(now_us, state.bytes);
@@ -284,9 +368,14 @@ impl Simulation<'_> {
     fn arrive(&mut self, file: u32, is_ahead: bool) {
         let state = &mut self.states[file as usize];
         (state.place, state.is_unread) = (Place::Settled, is_ahead);
+        if is_ahead && self.options.fetching == Fetching::ByWorth {
+            self.unread.push_back((state.expected_until, file));
+        }
         self.memory.insert(file, state.bytes, &mut self.evicted);
-        for gone in self.evicted.drain(..) {
-            let gone = &mut self.states[gone as usize];
+        for file in std::mem::take(&mut self.evicted) {
+            self.no_longer_ahead(file);
+            let gone = &mut self.states[file as usize];
+            self.worth.evicted(file, gone.bytes);
             if std::mem::take(&mut gone.is_unread) {
                 self.report.wasted_bytes += gone.bytes;
             }
@@ -306,8 +395,10 @@ impl Simulation<'_> {
                 sent.expect("invariant: a file on its way is in the list").0
             }
             Place::Settled | Place::Queued => {
-                self.states[file as usize].place = Place::Settled;
-                let there_us = self.device.fetch(now_us, self.states[file as usize].bytes);
+                let state = &mut self.states[file as usize];
+                state.place = Place::Settled;
+                self.worth.missed(file, self.options.device.fetch_us(state.bytes));
+                let there_us = self.device.fetch(now_us, state.bytes);
                 self.advance(there_us);
                 self.arrive(file, false);
                 return there_us - now_us;
@@ -318,8 +409,17 @@ impl Simulation<'_> {
         there_us - now_us
     }
 
+    /// A file's bytes no longer count against rule C.
+    fn no_longer_ahead(&mut self, file: u32) {
+        let state = &mut self.states[file as usize];
+        if std::mem::take(&mut state.is_ahead) {
+            self.ahead_bytes -= state.bytes;
+        }
+    }
+
     /// A file that may have been fetched ahead is read.
     fn used(&mut self, file: u32) {
+        self.no_longer_ahead(file);
         self.report.used += u64::from(std::mem::take(&mut self.states[file as usize].is_unread));
     }
 

@@ -37,7 +37,7 @@ const PEOPLE: u64 = 2;
 /// When they work, in hours of the day.
 const HOURS: std::ops::Range<u64> = 9..17;
 /// Mean time between the runs of a person, in seconds.
-const PAUSE_S: f64 = 600.0;
+const PAUSE_S: f64 = 5400.0;
 /// How many runs a person makes at once, with seconds in between: an edit, and the same again.
 const AGAIN_MAX: u64 = 3;
 /// One run in so many is started by two people at once.
@@ -67,8 +67,8 @@ impl Stream {
         for day in 0..days {
             for _person in 0..PEOPLE {
                 let hour_us = 3_600 * SECOND_US;
-                let (mut now_us, end_us) =
-                    ([HOURS.start, HOURS.end]).map(|hour| (day * 24 + hour) * hour_us).into();
+                let [mut now_us, end_us] =
+                    [HOURS.start, HOURS.end].map(|hour| (day * 24 + hour) * hour_us);
                 loop {
                     now_us += (-(1.0 - random.unit()).ln() * PAUSE_S * SECOND_US as f64) as u64;
                     if now_us >= end_us {
