@@ -7,7 +7,7 @@ use clap::Args;
 use foretell_sim::predict::device::{DEVICES, DeviceSpec};
 use foretell_sim::predict::graph::{LOOKAHEAD_MAX, PREDICTORS, Settings, predictor};
 use foretell_sim::predict::stream::Stream;
-use foretell_sim::predict::{FILE_BYTES_MAX, Fetching, Options, Predicting, Report, run};
+use foretell_sim::predict::{Fetching, Options, Predicting, Report, run};
 use foretell_sim::trace::opens::{self, Opens};
 use serde::Serialize;
 
@@ -203,7 +203,7 @@ struct Run {
 
 /// For each device, cache and lookahead: LRU and the oracle, then each predictor with each chance.
 fn runs(args: &PredictArgs, stream: &Stream) -> Vec<Run> {
-    let half = [(stream.bytes(FILE_BYTES_MAX) / 2).max(1)];
+    let half = [(stream.bytes() / 2).max(1)];
     let caches = if args.cache.is_empty() { &half[..] } else { &args.cache };
     let (fetching, mut runs) = (args.fetch, Vec::new());
     for &device in unique(&args.device) {
@@ -305,15 +305,15 @@ fn row(
         lru_read_s: seconds(lru.read_us),
         read_s: seconds(report.read_us),
         oracle_read_s: seconds(oracle.read_us),
-        predictions: report.predictions,
+        predictions: report.counts.predictions,
         right: report.right,
         in_time: report.in_time,
-        fetched: report.fetched,
-        used: report.used,
-        fetched_bytes: report.fetched_bytes,
-        wasted_bytes: report.wasted_bytes,
-        lru_busy_s: seconds(lru.busy_us),
-        busy_s: seconds(report.busy_us),
+        fetched: report.counts.fetched,
+        used: report.counts.used,
+        fetched_bytes: report.counts.fetched_bytes,
+        wasted_bytes: report.counts.wasted_bytes,
+        lru_busy_s: seconds(lru.counts.busy_us),
+        busy_s: seconds(report.counts.busy_us),
         median_lead_ms: median,
     }
 }

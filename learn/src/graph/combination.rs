@@ -1,23 +1,29 @@
-//! The combination: asks all predictors, and trusts each guess as far as such guesses have been worth it.
+//! The combination: asks all predictors, and follows the one that has brought most bytes in time of late.
 //!
-//! A predictor's own chance says little: a file that was seen once after another has the chance 1 in the probability graph. So
-//! the combination measures. The guesses of a member are sorted by their chance into [`CLASSES`] classes. For each class it
-//! counts, by bytes:
+//! *Which predictor.* For each member, and for nobody, a [`Model`] of the cache and the storage runs along: it fetches what that
+//! member guesses, and tells for how long the reads would have waited. Waits of late count most. The combination gives the guesses
+//! of the member whose reads wait least. If nobody's do, it is silent: so it stops by itself where predictions do harm, and is heard
+//! again as soon as they would not.
+//!
+//! *The blend.* One more member joins the guesses of all. A predictor's own chance says little: a file that was seen once after
+//! another has the chance 1 in the probability graph. So the guesses of a member are sorted by their chance into [`CLASSES`]
+//! classes. For each class it is counted, by bytes:
 //!
 //! * *guessed*: a file became expected by a guess of this class;
 //! * *right*: the file was opened within the lookahead after the last such guess;
 //! * *in time*: it was opened, and had been expected for as long as its fetch takes.
 //!
 //! The chance of a class is right / guessed, with a prior from the member's own chance. A guess of several members gets the mean
-//! of their chances, weighed by what share of each class's bytes would have arrived in time. So a member that is right about
-//! files that are opened at once, or about small ones, has little to say against one that sees further.
+//! of their chances, weighed by what share of each class's bytes would have arrived in time. Counts are halved after
+//! [`GUESSES_MAX`] guesses of a class.
 //!
-//! Members are judged by what they guess, whether or not the caller fetches it. So one that has been wrong for a while is heard
-//! again as soon as it is right. Counts are halved after [`GUESSES_MAX`] guesses of a class.
+//! Members are judged by what they guess, whether or not it is fetched. So one that has been wrong for a while is heard again as
+//! soon as it is right.
 //!
-//! Cost: that of the members, and a look-up for each of their guesses.
+//! Cost: that of the members, and for each of their guesses two look-ups.
 
 use super::files::Places;
+use super::model::{FILE_BYTES_MAX, Fetching, Model, cached_bytes};
 use super::{Epcm, Guess, LastSuccessor, Mithril, Open, Predictor, ProbabilityGraph, Settings};
 
 /// The members.
@@ -26,14 +32,17 @@ const MEMBERS: usize = 4;
 const CLASSES: usize = 5;
 /// Guesses of a class at which its counts are halved.
 const GUESSES_MAX: u32 = 512;
-/// Bytes of a file that count: what is fetched ahead of an open. The rest is read ahead when the file is read.
-const BYTES_MAX: u64 = 256 << 10;
 /// Bytes for which a file counts at least: an open costs a request, however small the file is.
 const BYTES_MIN: u64 = 32 << 10;
 /// Guesses for which the prior of a class counts, each of [`BYTES_MIN`].
 const PRIOR_GUESSES: f32 = 4.0;
-/// Bytes that a device brings in a microsecond: 100 MB/s.
-const BYTES_PER_US: u64 = 100;
+/// Opens over which waits are compared.
+const OPENS: f64 = 2048.0;
+/// From this time between two opens on, a person has paused, in microseconds: no model is behind another then.
+const PAUSE_US: u64 = 1_000_000;
+/// Those who are compared: the members, the blend, and nobody.
+const RIVALS: usize = MEMBERS + 2;
+const BLEND: usize = MEMBERS;
 
 fn class_of(chance: f32) -> usize {
     (chance * (CLASSES - 1) as f32) as usize
@@ -41,7 +50,7 @@ fn class_of(chance: f32) -> usize {
 
 /// The bytes for which a file counts.
 fn weight(size_bytes: u64) -> f32 {
-    size_bytes.clamp(BYTES_MIN, BYTES_MAX) as f32
+    size_bytes.clamp(BYTES_MIN, FILE_BYTES_MAX) as f32
 }
 
 /// What the guesses of a class have been worth, in bytes.
@@ -93,6 +102,41 @@ struct Mark {
 struct Marks {
     of: [Mark; MEMBERS],
     size_bytes: u32,
+    is_known: bool,
+}
+
+/// What would be if one of the rivals were heard.
+struct Rival {
+    model: Model,
+    /// For how long its reads have waited, in microseconds; the longer ago, the less it counts.
+    waited_us: f64,
+    /// By how much its programs are behind those of the one that is heard, in microseconds.
+    behind_us: i64,
+    now_us: u64,
+    guesses: Vec<Guess>,
+}
+
+impl Rival {
+    fn new(settings: &Settings) -> Self {
+        let model = Model::new(settings.storage, Fetching::ByWorth, settings.lookahead);
+        Rival { model, waited_us: 0.0, behind_us: 0, now_us: 0, guesses: Vec::new() }
+    }
+
+    /// Opens and reads a file, and takes this rival's guesses; returns for how long the read waits.
+    fn open(&mut self, open: &Open, sizes: &Places<Marks>, min_chance: f32) -> u64 {
+        self.now_us = self.now_us.max(open.time_us.saturating_add_signed(self.behind_us));
+        let now_us = self.now_us;
+        self.model.open(open.file.place() as u32, open.size_bytes, now_us);
+        for guess in self.guesses.iter().filter(|guess| guess.chance >= min_chance) {
+            let Some(marks) = sizes.get(guess.file) else { continue };
+            let (file, size_bytes) = (guess.file.place() as u32, u64::from(marks.size_bytes));
+            self.model.expect(file, size_bytes, guess.chance, now_us, true);
+        }
+        self.model.send(now_us);
+        let waited_us = self.model.read(open.file.place() as u32, now_us);
+        self.waited_us = self.waited_us * (1.0 - 1.0 / OPENS) + waited_us as f64;
+        waited_us
+    }
 }
 
 /// See the [module](self).
@@ -103,9 +147,12 @@ pub struct Combination {
     marks: Places<Marks>,
     /// A file's place in the answer, by the open that was answered.
     answered: Places<(u32, u32)>,
-    /// Weights of the guesses in the answer.
+    /// Weights of the blend's guesses.
     weights: Vec<f32>,
-    guesses: Vec<Guess>,
+    rivals: [Rival; RIVALS],
+    /// Who is heard, and when the last file was opened, in microseconds.
+    heard: usize,
+    last_us: u64,
     /// Opens so far, from 1.
     now: u32,
 }
@@ -129,7 +176,9 @@ impl Combination {
             marks: Places::new(),
             answered: Places::new(),
             weights: Vec::new(),
-            guesses: Vec::new(),
+            rivals: std::array::from_fn(|_| Rival::new(&settings)),
+            heard: BLEND,
+            last_us: 0,
             now: 0,
         }
     }
@@ -137,9 +186,12 @@ impl Combination {
     /// Gives every member that expected the opened file what its guess was worth.
     fn settle(&mut self, open: &Open) {
         let marks = self.marks.of(open.file);
+        if !std::mem::replace(&mut marks.is_known, true) {
+            self.rivals.iter_mut().for_each(|rival| rival.model.forget(open.file.place() as u32));
+        }
         marks.size_bytes = open.size_bytes.min(u64::from(u32::MAX)) as u32;
         let bytes = weight(open.size_bytes);
-        let fetch_us = self.settings.fetch_us + open.size_bytes.min(BYTES_MAX) / BYTES_PER_US;
+        let fetch_us = self.settings.storage.fetch_us(cached_bytes(open.size_bytes));
         for (mark, classes) in marks.of.iter_mut().zip(&mut self.classes) {
             let Mark { since_us, last, class } = std::mem::take(mark);
             if last == 0 || self.now.wrapping_sub(last) > self.settings.lookahead as u32 {
@@ -152,9 +204,11 @@ impl Combination {
         }
     }
 
-    /// Takes the guesses of one member into the answer, which begins at `first`.
-    fn take(&mut self, member: usize, open: &Open, first: usize, answer: &mut Vec<Guess>) {
-        for &Guess { file, chance } in &self.guesses {
+    /// Takes the guesses of one member into the blend.
+    fn blend(&mut self, member: usize, open: &Open) {
+        let (rivals, blend) = self.rivals.split_at_mut(BLEND);
+        let answer = &mut blend[0].guesses;
+        for &Guess { file, chance } in &rivals[member].guesses {
             let class = class_of(chance);
             // Each file of a guess was opened once. If another has its place now, it is forgotten.
             let Some(marks) = self.marks.known(file) else { continue };
@@ -173,12 +227,38 @@ impl Combination {
                 self.weights.push(weight);
             } else {
                 answer[*place as usize].chance += chance * weight;
-                self.weights[*place as usize - first] += weight;
+                self.weights[*place as usize] += weight;
             }
+        }
+    }
+
+    /// Lets all rivals open the file, and chooses who is heard next.
+    fn compare(&mut self, open: &Open) {
+        if open.time_us.saturating_sub(self.last_us) >= PAUSE_US {
+            self.rivals.iter_mut().for_each(|rival| rival.behind_us = 0);
+        }
+        self.last_us = open.time_us;
+        let (marks, min_chance) = (&self.marks, self.settings.min_chance);
+        let waited_us: [u64; RIVALS] =
+            std::array::from_fn(|rival| self.rivals[rival].open(open, marks, min_chance));
+        let heard_us = waited_us[self.heard];
+        for (rival, waited_us) in self.rivals.iter_mut().zip(waited_us) {
+            let more_us = i64::try_from(waited_us).unwrap_or(i64::MAX)
+                - i64::try_from(heard_us).unwrap_or(i64::MAX);
+            rival.behind_us = rival.behind_us.saturating_add(more_us);
+        }
+        let waited_us = |rival: &usize| self.rivals[*rival].waited_us;
+        let best = (0..RIVALS).min_by(|a, b| waited_us(a).total_cmp(&waited_us(b)));
+        if let Some(best) =
+            best.filter(|best| waited_us(best) < waited_us(&self.heard) * (1.0 - BETTER))
+        {
+            self.heard = best;
         }
     }
 }
 
+/// The share by which a rival must be better before it is heard in place of the other.
+const BETTER: f64 = 0.01;
 /// Least chance of the members' own guesses.
 const MEMBERS_MIN_CHANCE: f32 = 0.1;
 
@@ -190,26 +270,26 @@ impl Predictor for Combination {
     fn open(&mut self, open: &Open, guesses: &mut Vec<Guess>) {
         self.now = self.now.wrapping_add(1).max(1);
         self.settle(open);
-        let first = guesses.len();
         self.weights.clear();
+        self.rivals[BLEND].guesses.clear();
         for member in 0..MEMBERS {
-            self.guesses.clear();
-            self.members[member].open(open, &mut self.guesses);
-            self.take(member, open, first, guesses);
+            let guesses = &mut self.rivals[member].guesses;
+            guesses.clear();
+            self.members[member].open(open, guesses);
+            self.blend(member, open);
         }
-        for (guess, weight) in guesses[first..].iter_mut().zip(&self.weights) {
+        for (guess, weight) in self.rivals[BLEND].guesses.iter_mut().zip(&self.weights) {
             guess.chance = (guess.chance / weight).min(1.0);
         }
-        let mut at = 0;
-        guesses.retain(|guess| {
-            at += 1;
-            at <= first || guess.chance >= self.settings.min_chance
-        });
+        self.compare(open);
+        let heard = self.rivals[self.heard].guesses.iter();
+        guesses.extend(heard.filter(|guess| guess.chance >= self.settings.min_chance));
     }
 
     fn bytes(&self) -> usize {
         let members: usize = self.members.iter().map(|member| member.bytes()).sum();
-        members + self.marks.bytes() + self.answered.bytes()
+        let models: usize = self.rivals.iter().map(|rival| rival.model.bytes()).sum();
+        members + models + self.marks.bytes() + self.answered.bytes()
     }
 }
 

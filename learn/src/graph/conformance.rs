@@ -1,7 +1,9 @@
 //! What every predictor must keep to: the duties in the [module](super), on streams that are regular, random and hostile.
 
 use super::skeleton::Skeleton;
-use super::{Entry, File, Files, Guess, LOOKAHEAD_MAX, Open, PREDICTORS, Predictor, Settings};
+use super::{
+    Entry, File, Files, Guess, LOOKAHEAD_MAX, Open, PREDICTORS, Predictor, Settings, Storage,
+};
 
 /// Feeds a predictor with opens by key, and checks each answer.
 pub(super) struct Opener {
@@ -107,8 +109,16 @@ fn what_never_repeats_is_not_guessed() {
 fn random_and_hostile_streams_keep_the_rules_and_the_bounds() {
     let settings = [
         Settings::default(),
-        Settings { lookahead: 1, min_chance: 1.0, fetch_us: 0 },
-        Settings { lookahead: LOOKAHEAD_MAX, min_chance: 0.01, fetch_us: u64::MAX / 2 },
+        Settings {
+            lookahead: 1,
+            min_chance: 1.0,
+            storage: Storage { cache_bytes: 0, ..Storage::REMOTE },
+        },
+        Settings {
+            lookahead: LOOKAHEAD_MAX,
+            min_chance: 0.01,
+            storage: Storage { disk_us: u64::MAX / 2, ahead: 1, ..Storage::REMOTE },
+        },
     ];
     let streams: [fn(u64) -> (u64, u32); 6] = [
         |at| (drawn(at) % 50, (drawn(at) >> 40) as u32 % 3),
@@ -127,7 +137,7 @@ fn random_and_hostile_streams_keep_the_rules_and_the_bounds() {
                     opener.open_by(key, process, drawn(at) % 3 * 700);
                 }
                 // Vectors grow twofold; the rest does not grow with the files.
-                let most = 2 * 500 * entry.file_bytes_max + 32_768;
+                let most = 2 * 500 * entry.file_bytes_max + 256 * 1024;
                 let bytes = opener.predictor.bytes();
                 assert!(bytes <= most, "{}, stream {number}: {bytes} bytes", entry.name);
             }

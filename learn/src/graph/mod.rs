@@ -10,7 +10,8 @@
 //! | `last_successor` | [`LastSuccessor`]: the file that came next the last time, and so on from there | 1 file |
 //! | `epcm` | [`Epcm`]: what came next in the context of the last three files (Kroeger and Long) | 24 contexts |
 //! | `mithril` | [`Mithril`]: files whose last opens were all close together (Yang and others) | 16 files |
-//! | `combination` | [`Combination`]: all of these, weighed by what their guesses have been worth | the calibration's marks |
+//! | `combination` | [`Combination`]: all of these, weighed by what their guesses have been worth | a mark and the state of a model, for each |
+//! | [`model`] | none: the cache and the storage by which the combination compares | |
 //! | `skeleton` | a predictor to copy | 1 flag |
 //!
 //! [`Foresight`] puts the parts together for a caller: files by its own keys, one predictor, guesses by its keys.
@@ -36,6 +37,7 @@ mod epcm;
 pub mod files;
 mod last_successor;
 mod mithril;
+pub mod model;
 mod probability_graph;
 #[cfg(test)]
 mod skeleton;
@@ -46,6 +48,7 @@ pub use epcm::Epcm;
 pub use files::{File, Files};
 pub use last_successor::LastSuccessor;
 pub use mithril::Mithril;
+pub use model::Storage;
 pub use probability_graph::ProbabilityGraph;
 
 /// An open of a file for reading, or the exec of a program.
@@ -77,19 +80,17 @@ pub struct Settings {
     pub lookahead: usize,
     /// Guesses with a lower chance are not given: the paper's minimum chance, in (0, 1].
     pub min_chance: f32,
-    /// Time that the fetch of a small file takes, in microseconds. A guess that comes later than this before its open is
-    /// late. Only [`Combination`] uses it.
-    pub fetch_us: u64,
+    /// The storage and the cache, by which [`Combination`] models what guesses are worth.
+    pub storage: Storage,
 }
 
 /// Most opens of a lookahead. Above it an open would cost microseconds.
 pub const LOOKAHEAD_MAX: usize = 256;
 
 impl Default for Settings {
-    /// 32 opens and a chance of 0.25: the best of the sweep in `docs/results/predictive.md` over all traces. 1 ms: a file
-    /// server on a local network.
+    /// 32 opens and a chance of 0.25: the best of the sweep in `docs/results/predictive.md` over all traces.
     fn default() -> Self {
-        Settings { lookahead: 32, min_chance: 0.25, fetch_us: 1000 }
+        Settings { lookahead: 32, min_chance: 0.25, storage: Storage::REMOTE }
     }
 }
 
@@ -147,7 +148,7 @@ pub const PREDICTORS: [Entry; 5] = [
     Entry {
         name: "combination",
         make: |settings| Box::new(Combination::new(settings)),
-        file_bytes_max: 1024,
+        file_bytes_max: 2048,
     },
 ];
 

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use foretell_learn::graph::model::cached_bytes;
+
 use crate::random::SplitMix64;
 use crate::trace::opens::{Opens, Run};
 
@@ -85,12 +87,12 @@ impl Stream {
         builder.finish()
     }
 
-    /// Bytes of all files, of each at most `file_bytes_max`, in pages: a cache of that size never evicts.
-    pub fn bytes(&self, file_bytes_max: u64) -> u64 {
+    /// Bytes of all files in a cache: one of that size never evicts.
+    pub fn bytes(&self) -> u64 {
         let mut sizes = vec![0; self.files];
         for step in &self.steps {
             let size = &mut sizes[step.file as usize];
-            *size = super::cached_bytes(step.size_bytes, file_bytes_max).max(*size);
+            *size = cached_bytes(step.size_bytes).max(*size);
         }
         sizes.iter().sum()
     }

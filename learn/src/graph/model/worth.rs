@@ -24,11 +24,11 @@ pub(super) struct Worth {
 }
 
 impl Worth {
-    pub(super) fn new(files: usize, cache_bytes: u64) -> Self {
+    pub(super) fn new(cache_bytes: u64) -> Self {
         let bytes_max = (cache_bytes / 4).max(1);
         Worth {
             evicted: VecDeque::new(),
-            numbers: vec![0; files],
+            numbers: Vec::new(),
             number: 0,
             bytes: 0,
             bytes_max,
@@ -42,6 +42,9 @@ impl Worth {
 
     pub(super) fn evicted(&mut self, file: u32, bytes: u64) {
         self.number += 1;
+        if file as usize >= self.numbers.len() {
+            self.numbers.resize(file as usize + 1, 0);
+        }
         self.numbers[file as usize] = self.number;
         self.evicted.push_back((file, bytes, self.number));
         self.bytes += bytes;
@@ -57,9 +60,14 @@ impl Worth {
 
     /// A read of `file` had to wait for a fetch of `fetch_us`.
     pub(super) fn missed(&mut self, file: u32, fetch_us: u64) {
-        if std::mem::take(&mut self.numbers[file as usize]) > 0 {
+        if self.numbers.get_mut(file as usize).map_or(0, std::mem::take) > 0 {
             self.missed_us += fetch_us as f64;
         }
+    }
+
+    /// Bytes of memory that this takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.numbers.capacity() * 8 + self.evicted.capacity() * 24
     }
 
     /// What `bytes` are worth for one open, in microseconds.
@@ -74,7 +82,7 @@ mod tests {
 
     #[test]
     fn only_misses_that_a_larger_cache_would_save_count() {
-        let mut worth = Worth::new(9, 400);
+        let mut worth = Worth::new(400);
         (0..5).for_each(|file| worth.evicted(file, 25));
         worth.missed(0, 1000);
         assert_eq!(worth.of(1), 0.0, "beyond the quarter");

@@ -10,12 +10,12 @@ struct Link {
     newer: u32,
     older: u32,
     /// 0 if the file is not in memory.
-    bytes: u64,
+    bytes: u32,
 }
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct Memory {
+pub struct Memory {
     links: Vec<Link>,
     newest: u32,
     oldest: u32,
@@ -24,26 +24,26 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// An empty cache for the files 0 to `files`.
-    pub(super) fn new(files: usize, capacity_bytes: u64) -> Self {
-        let links = vec![Link { newer: NONE, older: NONE, bytes: 0 }; files];
-        Memory { links, newest: NONE, oldest: NONE, used_bytes: 0, capacity_bytes }
+    /// An empty cache.
+    pub fn new(capacity_bytes: u64) -> Self {
+        Memory { links: Vec::new(), newest: NONE, oldest: NONE, used_bytes: 0, capacity_bytes }
     }
 
-    pub(super) fn has(&self, file: u32) -> bool {
-        self.links[file as usize].bytes > 0
+    /// Whether a file is in memory.
+    pub fn has(&self, file: u32) -> bool {
+        self.links.get(file as usize).is_some_and(|link| link.bytes > 0)
     }
 
     /// Makes a file that is in memory the most recently used one.
-    pub(super) fn touch(&mut self, file: u32) {
+    pub fn touch(&mut self, file: u32) {
         let bytes = self.remove(file);
         self.push(file, bytes);
     }
 
     /// Makes a file that is in memory the one that goes first.
-    pub(super) fn demote(&mut self, file: u32) {
+    pub fn demote(&mut self, file: u32) {
         let bytes = self.remove(file);
-        self.links[file as usize] = Link { newer: self.oldest, older: NONE, bytes };
+        self.links[file as usize] = Link { newer: self.oldest, older: NONE, bytes: bytes as u32 };
         match self.oldest {
             NONE => self.newest = file,
             oldest => self.links[oldest as usize].older = file,
@@ -52,9 +52,9 @@ impl Memory {
         self.used_bytes += bytes;
     }
 
-    /// Puts in a file of `bytes`, which is at least 1, as the most recently used one. What has to go for it is appended to
+    /// Puts in a file of `bytes`, at least 1 and less than 4 GiB, as the most recently used one. What has to go for it is appended to
     /// `evicted`. A file that is larger than the cache is evicted itself.
-    pub(super) fn insert(&mut self, file: u32, bytes: u64, evicted: &mut Vec<u32>) {
+    pub fn insert(&mut self, file: u32, bytes: u64, evicted: &mut Vec<u32>) {
         if bytes > self.capacity_bytes {
             evicted.push(file);
             return;
@@ -64,11 +64,19 @@ impl Memory {
             self.remove(oldest);
             evicted.push(oldest);
         }
+        if file as usize >= self.links.len() {
+            self.links.resize(file as usize + 1, Link { newer: NONE, older: NONE, bytes: 0 });
+        }
         self.push(file, bytes);
     }
 
+    /// Bytes of memory that this takes.
+    pub fn bytes(&self) -> usize {
+        self.links.capacity() * size_of::<Link>()
+    }
+
     fn push(&mut self, file: u32, bytes: u64) {
-        self.links[file as usize] = Link { newer: NONE, older: self.newest, bytes };
+        self.links[file as usize] = Link { newer: NONE, older: self.newest, bytes: bytes as u32 };
         match self.newest {
             NONE => self.oldest = file,
             newest => self.links[newest as usize].newer = file,
@@ -77,8 +85,8 @@ impl Memory {
         self.used_bytes += bytes;
     }
 
-    /// Takes out a file, and returns its bytes.
-    fn remove(&mut self, file: u32) -> u64 {
+    /// Takes out a file that is in memory, and returns its bytes.
+    pub fn remove(&mut self, file: u32) -> u64 {
         let Link { newer, older, bytes } = self.links[file as usize];
         match newer {
             NONE => self.newest = older,
@@ -89,8 +97,8 @@ impl Memory {
             older => self.links[older as usize].newer = newer,
         }
         self.links[file as usize].bytes = 0;
-        self.used_bytes -= bytes;
-        bytes
+        self.used_bytes -= u64::from(bytes);
+        u64::from(bytes)
     }
 }
 
@@ -100,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_files_go() {
-        let mut memory = Memory::new(6, 100);
+        let mut memory = Memory::new(100);
         let mut insert = |memory: &mut Memory, file, bytes| {
             let mut evicted = Vec::new();
             memory.insert(file, bytes, &mut evicted);
