@@ -1,6 +1,6 @@
 //! The combination: asks all predictors, and follows the one that has brought most bytes in time of late.
 //!
-//! *Which predictor.* For each member, and for nobody, a [`Model`] of the cache and the storage runs along: it fetches what that
+//! *Which predictor.* For each member, and for nobody, a [model](super::model) of the cache and the storage runs along: it fetches what that
 //! member guesses, and tells for how long the reads would have waited. Waits of late count most. The combination gives the guesses
 //! of the member whose reads wait least. If nobody's do, it is silent: so it stops by itself where predictions do harm, and is heard
 //! again as soon as they would not.
@@ -23,7 +23,7 @@
 //! Cost: that of the members, and for each of their guesses two look-ups.
 
 use super::files::Places;
-use super::model::{FILE_BYTES_MAX, Fetching, Model, cached_bytes};
+use super::model::{FILE_BYTES_MAX, Trial, cached_bytes};
 use super::{Epcm, Guess, LastSuccessor, Mithril, Open, Predictor, ProbabilityGraph, Settings};
 
 /// The members.
@@ -36,13 +36,9 @@ const GUESSES_MAX: u32 = 512;
 const BYTES_MIN: u64 = 32 << 10;
 /// Guesses for which the prior of a class counts, each of [`BYTES_MIN`].
 const PRIOR_GUESSES: f32 = 4.0;
-/// Opens over which waits are compared.
-const OPENS: f64 = 2048.0;
-/// From this time between two opens on, a person has paused, in microseconds: no model is behind another then.
-const PAUSE_US: u64 = 1_000_000;
-/// Those who are compared: the members, the blend, and nobody.
-const RIVALS: usize = MEMBERS + 2;
-const BLEND: usize = MEMBERS;
+/// Those who are compared: the blend, the members, and nobody.
+const RIVALS: usize = 1 + MEMBERS + 1;
+const BLEND: usize = 0;
 
 fn class_of(chance: f32) -> usize {
     (chance * (CLASSES - 1) as f32) as usize
@@ -105,40 +101,6 @@ struct Marks {
     is_known: bool,
 }
 
-/// What would be if one of the rivals were heard.
-struct Rival {
-    model: Model,
-    /// For how long its reads have waited, in microseconds; the longer ago, the less it counts.
-    waited_us: f64,
-    /// By how much its programs are behind those of the one that is heard, in microseconds.
-    behind_us: i64,
-    now_us: u64,
-    guesses: Vec<Guess>,
-}
-
-impl Rival {
-    fn new(settings: &Settings) -> Self {
-        let model = Model::new(settings.storage, Fetching::ByWorth, settings.lookahead);
-        Rival { model, waited_us: 0.0, behind_us: 0, now_us: 0, guesses: Vec::new() }
-    }
-
-    /// Opens and reads a file, and takes this rival's guesses; returns for how long the read waits.
-    fn open(&mut self, open: &Open, sizes: &Places<Marks>, min_chance: f32) -> u64 {
-        self.now_us = self.now_us.max(open.time_us.saturating_add_signed(self.behind_us));
-        let now_us = self.now_us;
-        self.model.open(open.file.place() as u32, open.size_bytes, now_us);
-        for guess in self.guesses.iter().filter(|guess| guess.chance >= min_chance) {
-            let Some(marks) = sizes.get(guess.file) else { continue };
-            let (file, size_bytes) = (guess.file.place() as u32, u64::from(marks.size_bytes));
-            self.model.expect(file, size_bytes, guess.chance, now_us, true);
-        }
-        self.model.send(now_us);
-        let waited_us = self.model.read(open.file.place() as u32, now_us);
-        self.waited_us = self.waited_us * (1.0 - 1.0 / OPENS) + waited_us as f64;
-        waited_us
-    }
-}
-
 /// See the [module](self).
 pub struct Combination {
     settings: Settings,
@@ -149,10 +111,9 @@ pub struct Combination {
     answered: Places<(u32, u32)>,
     /// Weights of the blend's guesses.
     weights: Vec<f32>,
-    rivals: [Rival; RIVALS],
-    /// Who is heard, and when the last file was opened, in microseconds.
-    heard: usize,
-    last_us: u64,
+    /// The guesses of the blend and of the members. Nobody has none.
+    lists: [Vec<Guess>; 1 + MEMBERS],
+    trial: Trial,
     /// Opens so far, from 1.
     now: u32,
 }
@@ -176,9 +137,8 @@ impl Combination {
             marks: Places::new(),
             answered: Places::new(),
             weights: Vec::new(),
-            rivals: std::array::from_fn(|_| Rival::new(&settings)),
-            heard: BLEND,
-            last_us: 0,
+            lists: Default::default(),
+            trial: Trial::new(RIVALS, settings.storage, settings.lookahead),
             now: 0,
         }
     }
@@ -187,7 +147,7 @@ impl Combination {
     fn settle(&mut self, open: &Open) {
         let marks = self.marks.of(open.file);
         if !std::mem::replace(&mut marks.is_known, true) {
-            self.rivals.iter_mut().for_each(|rival| rival.model.forget(open.file.place() as u32));
+            self.trial.forget(open.file.place() as u32);
         }
         marks.size_bytes = open.size_bytes.min(u64::from(u32::MAX)) as u32;
         let bytes = weight(open.size_bytes);
@@ -206,9 +166,8 @@ impl Combination {
 
     /// Takes the guesses of one member into the blend.
     fn blend(&mut self, member: usize, open: &Open) {
-        let (rivals, blend) = self.rivals.split_at_mut(BLEND);
-        let answer = &mut blend[0].guesses;
-        for &Guess { file, chance } in &rivals[member].guesses {
+        let [answer, lists @ ..] = &mut self.lists;
+        for &Guess { file, chance } in &lists[member] {
             let class = class_of(chance);
             // Each file of a guess was opened once. If another has its place now, it is forgotten.
             let Some(marks) = self.marks.known(file) else { continue };
@@ -232,33 +191,19 @@ impl Combination {
         }
     }
 
-    /// Lets all rivals open the file, and chooses who is heard next.
-    fn compare(&mut self, open: &Open) {
-        if open.time_us.saturating_sub(self.last_us) >= PAUSE_US {
-            self.rivals.iter_mut().for_each(|rival| rival.behind_us = 0);
-        }
-        self.last_us = open.time_us;
-        let (marks, min_chance) = (&self.marks, self.settings.min_chance);
-        let waited_us: [u64; RIVALS] =
-            std::array::from_fn(|rival| self.rivals[rival].open(open, marks, min_chance));
-        let heard_us = waited_us[self.heard];
-        for (rival, waited_us) in self.rivals.iter_mut().zip(waited_us) {
-            let more_us = i64::try_from(waited_us).unwrap_or(i64::MAX)
-                - i64::try_from(heard_us).unwrap_or(i64::MAX);
-            rival.behind_us = rival.behind_us.saturating_add(more_us);
-        }
-        let waited_us = |rival: &usize| self.rivals[*rival].waited_us;
-        let best = (0..RIVALS).min_by(|a, b| waited_us(a).total_cmp(&waited_us(b)));
-        if let Some(best) =
-            best.filter(|best| waited_us(best) < waited_us(&self.heard) * (1.0 - BETTER))
-        {
-            self.heard = best;
-        }
+    /// Lets all rivals open the file; returns who is heard.
+    fn compare(&mut self, open: &Open) -> usize {
+        let (lists, marks, min_chance) = (&self.lists, &self.marks, self.settings.min_chance);
+        self.trial.open(open.file.place() as u32, open.size_bytes, open.time_us, |rival| {
+            let of_rival = lists.get(rival).map_or(&[][..], Vec::as_slice).iter();
+            of_rival.filter(move |guess| guess.chance >= min_chance).filter_map(|guess| {
+                let size_bytes = u64::from(marks.get(guess.file)?.size_bytes);
+                Some((guess.file.place() as u32, size_bytes, guess.chance))
+            })
+        })
     }
 }
 
-/// The share by which a rival must be better before it is heard in place of the other.
-const BETTER: f64 = 0.01;
 /// Least chance of the members' own guesses.
 const MEMBERS_MIN_CHANCE: f32 = 0.1;
 
@@ -271,25 +216,22 @@ impl Predictor for Combination {
         self.now = self.now.wrapping_add(1).max(1);
         self.settle(open);
         self.weights.clear();
-        self.rivals[BLEND].guesses.clear();
+        self.lists.iter_mut().for_each(Vec::clear);
         for member in 0..MEMBERS {
-            let guesses = &mut self.rivals[member].guesses;
-            guesses.clear();
-            self.members[member].open(open, guesses);
+            self.members[member].open(open, &mut self.lists[1 + member]);
             self.blend(member, open);
         }
-        for (guess, weight) in self.rivals[BLEND].guesses.iter_mut().zip(&self.weights) {
+        for (guess, weight) in self.lists[BLEND].iter_mut().zip(&self.weights) {
             guess.chance = (guess.chance / weight).min(1.0);
         }
-        self.compare(open);
-        let heard = self.rivals[self.heard].guesses.iter();
-        guesses.extend(heard.filter(|guess| guess.chance >= self.settings.min_chance));
+        let heard = self.compare(open);
+        let answer = self.lists.get(heard).map_or(&[][..], Vec::as_slice).iter();
+        guesses.extend(answer.filter(|guess| guess.chance >= self.settings.min_chance));
     }
 
     fn bytes(&self) -> usize {
         let members: usize = self.members.iter().map(|member| member.bytes()).sum();
-        let models: usize = self.rivals.iter().map(|rival| rival.model.bytes()).sum();
-        members + models + self.marks.bytes() + self.answered.bytes()
+        members + self.trial.bytes() + self.marks.bytes() + self.answered.bytes()
     }
 }
 

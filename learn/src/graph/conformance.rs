@@ -62,6 +62,7 @@ fn all() -> impl Iterator<Item = Entry> {
         name: "skeleton",
         make: |settings| Box::new(Skeleton::new(settings)),
         file_bytes_max: 16,
+        has_trial: false,
     };
     PREDICTORS.into_iter().chain([skeleton])
 }

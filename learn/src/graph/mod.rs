@@ -125,6 +125,8 @@ pub struct Entry {
     pub make: fn(Settings) -> Box<dyn Predictor>,
     /// Most bytes that it keeps of a file.
     pub file_bytes_max: usize,
+    /// Whether it falls silent by itself where its guesses do harm.
+    pub has_trial: bool,
 }
 
 /// All predictors, the combination last.
@@ -133,22 +135,31 @@ pub const PREDICTORS: [Entry; 5] = [
         name: "graph",
         make: |settings| Box::new(ProbabilityGraph::new(settings)),
         file_bytes_max: 256,
+        has_trial: false,
     },
     Entry {
         name: "last-successor",
         make: |settings| Box::new(LastSuccessor::new(settings)),
         file_bytes_max: 32,
+        has_trial: false,
     },
-    Entry { name: "epcm", make: |settings| Box::new(Epcm::new(settings)), file_bytes_max: 384 },
+    Entry {
+        name: "epcm",
+        make: |settings| Box::new(Epcm::new(settings)),
+        file_bytes_max: 384,
+        has_trial: false,
+    },
     Entry {
         name: "mithril",
         make: |settings| Box::new(Mithril::new(settings)),
         file_bytes_max: 192,
+        has_trial: false,
     },
     Entry {
         name: "combination",
         make: |settings| Box::new(Combination::new(settings)),
         file_bytes_max: 2048,
+        has_trial: true,
     },
 ];
 

@@ -8,7 +8,8 @@
 //!
 //! [`Report::read_us`] is the paper's *read complete time*: the sum of the waits.
 //!
-//! With [`Fetching::ByWorth`] prediction is heard only while reads wait no longer than under LRU alone (`guard`).
+//! With [`Fetching::ByWorth`] a predictor is heard only while a [`Trial`] of it and of LRU alone says that its reads wait less. The
+//! combination makes this trial itself.
 //!
 //! Where this differs from the paper: an open's fetch goes ahead of queued fetches, as foretell does it. The opens of all programs
 //! form one line, so a wait delays programs that run at the same time, too.
@@ -17,16 +18,14 @@
 //! * [`Predicting`]: none, a predictor of [`foretell_learn::graph`], or the oracle, which knows the next opens.
 
 pub mod device;
-mod guard;
 pub mod stream;
 
 pub use foretell_learn::graph;
-use foretell_learn::graph::model::{Counts, Model, cached_bytes};
+use foretell_learn::graph::model::{Counts, Model, Sized, Trial};
 pub use foretell_learn::graph::model::{FILE_BYTES_MAX, Fetching};
 use foretell_learn::graph::{Entry, Foresight, Seen, Settings, Storage};
 
 use device::DeviceSpec;
-use guard::Guard;
 use stream::{Step, Stream};
 
 /// From this time between two opens on, a person has paused, in microseconds.
@@ -91,7 +90,9 @@ struct Simulation<'a> {
     steps: &'a [Step],
     options: Options,
     model: Model,
-    guard: Guard,
+    /// Of the predictor and of nobody; none for the oracle and the combination.
+    trial: Option<Trial>,
+    guesses: Vec<Sized>,
     foresight: Option<Foresight>,
     report: Report,
 }
@@ -105,7 +106,13 @@ pub fn run(stream: &Stream, options: &Options) -> Report {
         steps: &stream.steps,
         options: Options { settings, ..*options },
         model: Model::new(storage, options.fetching, settings.lookahead),
-        guard: Guard::new(options.cache_bytes, storage.fetch_us(1)),
+        trial: match options.predicting {
+            Predicting::By(entry) if !entry.has_trial && options.fetching == Fetching::ByWorth => {
+                Some(Trial::new(2, storage, settings.lookahead))
+            }
+            _ => None,
+        },
+        guesses: Vec::new(),
         foresight: match options.predicting {
             Predicting::By(entry) => Some(Foresight::new(entry, settings, FILES_KNOWN_MAX)),
             Predicting::Nothing | Predicting::Oracle => None,
@@ -133,8 +140,6 @@ impl Simulation<'_> {
         self.model.send(now_us);
         let read_at_us = now_us + step.read_us.min(PAUSE_US) * self.options.device.slower.max(1);
         let waited_us = self.model.read(step.file, read_at_us);
-        let bytes = cached_bytes(step.size_bytes);
-        self.guard.read(step.file, bytes, waited_us, self.options.settings.storage.fetch_us(bytes));
         self.report.opens += 1;
         self.report.hits += u64::from(waited_us == 0);
         self.report.read_us += waited_us;
@@ -149,17 +154,25 @@ impl Simulation<'_> {
     /// Takes what the predictor expects after this open.
     fn predict(&mut self, number: usize, step: &Step, now_us: u64) {
         let &Step { file, size_bytes, process, .. } = step;
-        let is_heard = self.options.fetching == Fetching::ByChance || self.guard.is_open();
         if let Some(foresight) = &mut self.foresight {
             let seen = Seen { key: u64::from(file), size_bytes, process, time_us: now_us };
-            for expected in foresight.open(&seen) {
-                let (file, size_bytes) = (expected.key as u32, expected.size_bytes);
-                self.model.expect(file, size_bytes, expected.chance, now_us, is_heard);
+            let expected = foresight.open(&seen).iter();
+            self.guesses.clear();
+            self.guesses.extend(expected.map(|one| (one.key as u32, one.size_bytes, one.chance)));
+            let guesses = &self.guesses;
+            let heard = self.trial.as_mut().map_or(0, |trial| {
+                trial.open(file, size_bytes, now_us, |rival| {
+                    let heard = if rival == 0 { &guesses[..] } else { &[] };
+                    heard.iter().copied()
+                })
+            });
+            for &(file, size_bytes, chance) in guesses {
+                self.model.expect(file, size_bytes, chance, now_us, heard == 0);
             }
         } else if matches!(self.options.predicting, Predicting::Oracle) {
             let next = self.steps[number + 1..].iter().take(self.options.settings.lookahead);
             for step in next.filter(|step| step.file != file) {
-                self.model.expect(step.file, step.size_bytes, 1.0, now_us, is_heard);
+                self.model.expect(step.file, step.size_bytes, 1.0, now_us, true);
             }
         }
     }

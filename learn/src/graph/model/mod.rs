@@ -22,6 +22,7 @@
 
 mod memory;
 mod storage;
+mod trial;
 mod worth;
 
 use std::collections::VecDeque;
@@ -30,6 +31,7 @@ use super::LOOKAHEAD_MAX;
 pub use memory::Memory;
 use storage::Device;
 pub use storage::Storage;
+pub use trial::{Sized, Trial};
 use worth::Worth;
 
 /// Bytes of a file that are read and fetched at an open. The rest is read ahead when the file is read.
