@@ -51,7 +51,7 @@ enum SimCommand {
     /// Predict which files are opened next, and fetch them ahead: foretell sim predict --trace run.opens.gz --cache 1MiB,4MiB
     #[command(after_help = predict::help())]
     Predict(predict::PredictArgs),
-    /// Reproduce the tables and figures of the TIP and collective papers: foretell sim reproduce all --out DIR
+    /// Reproduce the tables and figures of the TIP, collective and predictive papers: foretell sim reproduce all --out DIR
     #[command(after_help = reproduce::HELP)]
     Reproduce(reproduce::ReproduceArgs),
 }

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use foretell_sim::reproduce::comparators::{self, Compared, Subject};
 use foretell_sim::reproduce::pairs::{self, Pair};
-use foretell_sim::reproduce::{EXPERIMENTS, Experiment, Outcome, page};
+use foretell_sim::reproduce::predictive;
+use foretell_sim::reproduce::{EXPERIMENTS, Experiment, Figure, Outcome, page};
 use serde::Serialize;
 
 use super::figures::{Figures, check_outputs};
@@ -32,7 +33,8 @@ figures with = are inputs that the paper states.
 
 --out writes DIR/reproduction.md, with every table and the reason for every figure that is more \
 than 15 % off, and plots in DIR/reproduction. A single paper goes to DIR/tip1994.md, DIR/tip1995.md \
-or DIR/collective1999.md instead, and the comparators go to DIR/comparators.md. If a page of the \
+or DIR/collective1999.md instead, the comparators go to DIR/comparators.md, and predictive caching to \
+DIR/predictive.md. If a page of the \
 papers exists already, its part below this line is kept:
   <!-- what follows is not written by foretell sim reproduce -->";
 
@@ -67,6 +69,8 @@ enum What {
     Collective,
     /// Every policy on the programs of TIP 1995 and on pairs of them, with 1 to 15 disks and three cache sizes
     Comparators,
+    /// Griffioen and Appleton, "Improving File System Performance via Predictive Caching", 1995, on this project's recordings
+    Predictive,
     /// All of these
     All,
 }
@@ -77,7 +81,7 @@ impl What {
             What::Tip1994 => experiment.paper == "tip1994",
             What::Tip1995 => experiment.paper == "tip1995",
             What::Collective => experiment.paper == "collective",
-            What::Comparators => false,
+            What::Comparators | What::Predictive => false,
             What::All => true,
         }
     }
@@ -89,6 +93,7 @@ impl What {
             What::Tip1995 => "tip1995",
             What::Collective => "collective",
             What::Comparators => "comparators",
+            What::Predictive => "predictive",
             What::All => "all",
         }
     }
@@ -99,13 +104,17 @@ impl What {
             What::Tip1994 => Some("tip1994.md"),
             What::Tip1995 => Some("tip1995.md"),
             What::Collective => Some("collective1999.md"),
-            What::Comparators => None,
+            What::Comparators | What::Predictive => None,
             What::All => Some("reproduction.md"),
         }
     }
 
     fn has_comparators(self) -> bool {
         matches!(self, What::Comparators | What::All)
+    }
+
+    fn has_predictive(self) -> bool {
+        matches!(self, What::Predictive | What::All)
     }
 }
 
@@ -115,6 +124,7 @@ struct Pages {
     /// The page, and the part of the existing page that is kept.
     papers: Option<(OutputFile, String)>,
     comparators: Option<OutputFile>,
+    predictive: Option<OutputFile>,
 }
 
 impl Pages {
@@ -138,20 +148,25 @@ impl Pages {
             let kept = kept(&path)?;
             Ok::<_, String>((OutputFile::open(&path)?, kept))
         });
-        let comparators = what.has_comparators().then(|| {
-            let path = folder.join(COMPARATORS_PAGE);
-            before(&path, OURS)?;
-            OutputFile::open(&path)
-        });
-        let (papers, comparators) = (papers.transpose()?, comparators.transpose()?);
+        let generated = |is_there: bool, name| {
+            let open = || {
+                let path = folder.join(name);
+                before(&path, OURS)?;
+                OutputFile::open(&path)
+            };
+            is_there.then(open).transpose()
+        };
+        let papers = papers.transpose()?;
+        let comparators = generated(what.has_comparators(), COMPARATORS_PAGE)?;
+        let predictive = generated(what.has_predictive(), PREDICTIVE_PAGE)?;
         let plots = folder.join(PLOTS);
-        if papers.is_some() && plots.exists() && !plots.is_dir() {
+        if (papers.is_some() || predictive.is_some()) && plots.exists() && !plots.is_dir() {
             return Err(format!(
                 "{}: is not a folder, and plots are to be put there",
                 plots.display()
             ));
         }
-        Ok(Pages { folder: folder.to_owned(), papers, comparators })
+        Ok(Pages { folder: folder.to_owned(), papers, comparators, predictive })
     }
 
     fn write(self, what: What, results: &Results) -> Result<(), String> {
@@ -159,13 +174,16 @@ impl Pages {
             fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))
         };
         make(&self.folder)?;
-        if let Some((page, kept)) = self.papers {
-            let plots = self.folder.join(PLOTS);
+        let plots = self.folder.join(PLOTS);
+        let draw = |figures: &[Figure]| {
             make(&plots)?;
-            for figure in &results.papers.figures {
+            figures.iter().try_for_each(|figure| {
                 let path = plots.join(format!("{}.svg", figure.name));
-                OutputFile::open(&path)?.write(figure.plot.svg().as_bytes())?;
-            }
+                OutputFile::open(&path)?.write(figure.plot.svg().as_bytes())
+            })
+        };
+        if let Some((page, kept)) = self.papers {
+            draw(&results.papers.figures)?;
             let text = page::markdown(&results.papers, what.name(), PLOTS);
             page.write(format!("{text}{kept}\n").as_bytes())?;
         }
@@ -173,6 +191,10 @@ impl Pages {
             let text = comparators::markdown(&results.comparators);
             let text = text + &pairs::markdown(&results.pairs);
             page.write(text.as_bytes())?;
+        }
+        if let Some(page) = self.predictive {
+            draw(&predictive::figures(&results.predictive))?;
+            page.write(predictive::markdown(&results.predictive, PLOTS).as_bytes())?;
         }
         Ok(())
     }
@@ -217,6 +239,8 @@ struct Results {
     comparators: Vec<Compared>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pairs: Vec<Pair>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    predictive: Vec<predictive::Row>,
 }
 
 fn cells<S: serde::Serializer>(outcome: &Outcome, serializer: S) -> Result<S::Ok, S::Error> {
@@ -228,19 +252,23 @@ enum Part {
     Paper(&'static Experiment),
     Comparison(Subject, u64, usize),
     Pair([usize; 2]),
+    Predictive(predictive::Part),
 }
 
 enum Done {
     Paper(Outcome),
     Comparison(Compared),
     Pair(Pair),
+    Predictive(Vec<predictive::Row>),
 }
 
 pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
     let page = |name: Option<&str>| Some(args.out.as_ref()?.join(name?));
     let papers = page(args.what.papers_page());
     let comparators = page(args.what.has_comparators().then_some(COMPARATORS_PAGE));
+    let predictive = page(args.what.has_predictive().then_some(PREDICTIVE_PAGE));
     let written = [
+        ("the page", predictive.as_deref()),
         ("the page", papers.as_deref()),
         ("the page", comparators.as_deref()),
         ("--json", args.json.as_deref()),
@@ -273,6 +301,12 @@ fn show(results: &Results) -> Result<(), Failure> {
         say(&comparators::summary(&results.comparators))?;
         say(&pairs::summary(&results.pairs))?;
     }
+    if !results.predictive.is_empty() {
+        say("")?;
+        predictive::lines(&results.predictive).iter().try_for_each(|line| say(line))?;
+        say("")?;
+        predictive::summary(&results.predictive).iter().try_for_each(|line| say(line))?;
+    }
     Ok(())
 }
 
@@ -285,6 +319,9 @@ fn run(what: What) -> Results {
         let places = comparators::places().into_iter();
         parts.extend(places.map(|(subject, mb, disks)| Part::Comparison(subject, mb, disks)));
     }
+    if what.has_predictive() {
+        parts.extend(predictive::parts().into_iter().map(Part::Predictive));
+    }
     let progress = progress();
     progress.set_length(parts.len() as u64);
     progress.set_message("tables and figures");
@@ -295,6 +332,7 @@ fn run(what: What) -> Results {
                 Done::Comparison(comparators::compare(subject, mb, disks))
             }
             Part::Pair(programs) => Done::Pair(pairs::run(programs)),
+            Part::Predictive(part) => Done::Predictive(predictive::measure(part)),
         };
         progress.inc(1);
         done
@@ -306,6 +344,7 @@ fn run(what: What) -> Results {
             Done::Paper(outcome) => results.papers.merge(outcome),
             Done::Comparison(compared) => results.comparators.push(compared),
             Done::Pair(pair) => results.pairs.push(pair),
+            Done::Predictive(rows) => results.predictive.extend(rows),
         }
     }
     results
@@ -314,5 +353,6 @@ fn run(what: What) -> Results {
 /// The heading of the comparators' table.
 const COMPARED: &str = "How far foretell lags behind the best of the other policies, in per cent of elapsed time; below 0, it is ahead:";
 const COMPARATORS_PAGE: &str = "comparators.md";
+const PREDICTIVE_PAGE: &str = "predictive.md";
 /// The folder of the plots, beside the page.
 const PLOTS: &str = "reproduction";

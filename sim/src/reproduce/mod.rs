@@ -9,6 +9,7 @@ pub mod comparators;
 pub mod deviations;
 pub mod page;
 pub mod pairs;
+pub mod predictive;
 pub mod testbed;
 pub mod tip1994;
 pub mod tip1995;
