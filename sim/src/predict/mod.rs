@@ -100,7 +100,10 @@ struct Simulation<'a> {
 /// Runs the simulation.
 pub fn run(stream: &Stream, options: &Options) -> Report {
     let slower = options.device.slower.max(1);
-    let storage = Storage { cache_bytes: options.cache_bytes, ..options.device.storage };
+    let mut reads_us: Vec<u64> = stream.steps.iter().map(|step| step.read_us).collect();
+    reads_us.sort_unstable();
+    let read_us = reads_us.get(reads_us.len() / 2).map_or(0, |median_us| median_us * slower);
+    let storage = Storage { read_us, cache_bytes: options.cache_bytes, ..options.device.storage };
     let settings = Settings { storage, ..options.settings };
     let mut simulation = Simulation {
         steps: &stream.steps,

@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn the_least_recently_used_files_go() {
         let mut memory = Memory::new(100);
-        let mut insert = |memory: &mut Memory, file, bytes| {
+        let insert = |memory: &mut Memory, file, bytes| {
             let mut evicted = Vec::new();
             memory.insert(file, bytes, &mut evicted);
             evicted

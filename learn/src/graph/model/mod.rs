@@ -366,6 +366,7 @@ mod tests {
         disk_bytes_per_us: 4096.0,
         network: None,
         ahead: 1,
+        read_us: 0,
         cache_bytes: 10 * 4096,
     };
 
@@ -394,9 +395,13 @@ mod tests {
     fn what_is_expected_no_longer_goes_first() {
         let mut model = Model::new(LOCAL, Fetching::ByWorth, 2);
         open(&mut model, 0, &[20, 21], 0);
-        (1..8).for_each(|file| drop(open(&mut model, file, &[], 10_000 * u64::from(file))));
+        (1..8).for_each(|file| {
+            assert_eq!(open(&mut model, file, &[], 10_000 * u64::from(file)), 101)
+        });
         // Ten files are there. The next three push out the wrong guesses, then the oldest.
-        (8..11).for_each(|file| drop(open(&mut model, file, &[], 10_000 * u64::from(file))));
+        (8..11).for_each(|file| {
+            assert_eq!(open(&mut model, file, &[], 10_000 * u64::from(file)), 101)
+        });
         assert_eq!(model.counts().wasted_bytes, 2 * 4096);
         assert_eq!(open(&mut model, 1, &[], 1_000_000), 0);
         assert_eq!(open(&mut model, 0, &[], 1_000_001), 101, "evicted");

@@ -15,17 +15,21 @@ pub struct Storage {
     pub network: Option<(u64, f64)>,
     /// Fetches ahead that are sent at a time, at least 1. A disk takes one, so that a read waits for one of them at most.
     pub ahead: usize,
+    /// The usual time from an open to the read, in microseconds. Only a [`Trial`](super::Trial) uses it.
+    pub read_us: u64,
     /// The cache, in bytes.
     pub cache_bytes: u64,
 }
 
 impl Storage {
-    /// The flash drive of a file server on a local network, and a cache of 1 GiB.
+    /// The flash drive of a file server on a local network, and a cache of 1 GiB. A read comes 60 us after its open, as is usual in
+    /// the recordings of `sim/traces`.
     pub const REMOTE: Storage = Storage {
         disk_us: 100,
         disk_bytes_per_us: 500.0,
         network: Some((1150, 110.0)),
         ahead: 16,
+        read_us: 60,
         cache_bytes: 1 << 30,
     };
 

@@ -42,7 +42,7 @@ impl Rival {
             self.model.expect(file, size_bytes, chance, now_us, true);
         }
         self.model.send(now_us);
-        let waited_us = self.model.read(file, now_us);
+        let waited_us = self.model.read(file, now_us.saturating_add(self.model.storage.read_us));
         self.waited_us = self.waited_us * (1.0 - 1.0 / OPENS) + waited_us as f64;
         waited_us
     }
