@@ -51,6 +51,7 @@ bench: ## Measure, and print the figures of docs/results/performance.md
 	$(CARGO) run --release --locked --quiet --manifest-path bench/Cargo.toml --bin cache-speed
 	$(CARGO) run --release --locked --quiet --manifest-path bench/Cargo.toml --bin cache-speed -- --memory
 	$(CARGO) run --release --locked --quiet -p foretell-testbed --example store_speed
+	$(CARGO) run --release --locked --quiet -p foretell-learn --example graph_speed
 	$(CARGO) run --release --locked --quiet -p foretell-cache --all-features --example two_jobs
 	$(CARGO) run --release --locked --quiet -p foretell-cache --all-features --example tier_epochs
 	$(CARGO) run --release --locked --quiet -p foretell-cache --all-features --example local_reads

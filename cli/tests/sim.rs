@@ -909,7 +909,12 @@ fn what_reproduce_cannot_do_is_said_before_it_begins() {
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()), "{error}");
     assert!(error.starts_with(&format!("foretell: --out: {}: is not a folder", plots.display())));
     fs::remove_file(&plots).expect("removed");
-    for (what, page) in [("all", "reproduction.md"), ("comparators", "comparators.md")] {
+    let pages = [
+        ("all", "reproduction.md"),
+        ("comparators", "comparators.md"),
+        ("predictive", "predictive.md"),
+    ];
+    for (what, page) in pages {
         let page = folder.path().join(page);
         fs::write(&page, "mine\n").expect("written");
         let output = sim_reproduce(&[what, "--out", &folder.path().to_string_lossy()]);
@@ -940,7 +945,8 @@ fn what_reproduce_cannot_do_is_said_before_it_begins() {
 
 #[test]
 fn help_fits_any_width() {
-    for command in [&[][..], &["cache"], &["replay"], &["collective"], &["reproduce"]] {
+    for command in [&[][..], &["cache"], &["replay"], &["collective"], &["predict"], &["reproduce"]]
+    {
         let help = |columns: &str| {
             let mut sim = foretell();
             sim.args(["sim"]).args(command).arg("--help").env("COLUMNS", columns);

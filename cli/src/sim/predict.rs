@@ -240,6 +240,7 @@ struct Row {
     seed: u64,
     device: &'static str,
     predictor: &'static str,
+    fetch: &'static str,
     cache_bytes: u64,
     lookahead: usize,
     min_chance: f32,
@@ -295,6 +296,10 @@ fn row(
         seed: args.seed,
         device: options.device.name,
         predictor,
+        fetch: match options.fetching {
+            Fetching::ByChance => "chance",
+            Fetching::ByWorth => "worth",
+        },
         cache_bytes: options.cache_bytes,
         lookahead: options.settings.lookahead,
         min_chance: options.settings.min_chance,

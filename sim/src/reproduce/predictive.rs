@@ -486,8 +486,8 @@ Read time, in seconds:
 const HALF: &str = "
 ## Half the cache
 
-The paper: \"for all of the cache sizes shown, prefetching provided more performance than an LRU cache of twice the size\", in the words
-that our copy has left. Below is the read time of the combination with half of a cache, divided by LRU's with the whole of it.
+The paper finds that prediction needs half of the memory for a similar performance, in simulation and in its prototype.
+Below is the read time of the combination with half of a cache, divided by LRU's with the whole of it.
 At most 1.00 is as good.
 
 ";
