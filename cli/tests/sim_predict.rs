@@ -30,7 +30,9 @@ fn rows(output: &Output) -> Vec<Value> {
 fn runs(count: usize) -> String {
     (0..count).fold(String::new(), |mut text, run| {
         let _ = writeln!(text, "# run {run}\n0 1 exec /bin/program 8192");
-        (1..=40).for_each(|at| drop(writeln!(text, "{} 1 open /data/{at} 8192 60", at * 500)));
+        for at in 1..=40 {
+            let _ = writeln!(text, "{} 1 open /data/{at} 8192 60", at * 500);
+        }
         text
     })
 }

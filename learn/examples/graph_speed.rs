@@ -2,6 +2,8 @@
 //!
 //! The stream has runs of 300 files that repeat with changes, among 20,000 files in all: what a day of builds and shells opens.
 
+#![allow(clippy::print_stdout)]
+
 use std::time::Instant;
 
 use foretell_learn::graph::files::Files;

@@ -17,8 +17,8 @@
 
 pub mod codec;
 pub mod export;
-pub mod import;
 pub mod graph;
+pub mod import;
 pub mod private;
 pub mod profile;
 pub mod recorder;

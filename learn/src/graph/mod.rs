@@ -87,6 +87,9 @@ pub struct Settings {
 /// Most opens of a lookahead. Above it an open would cost microseconds.
 pub const LOOKAHEAD_MAX: usize = 256;
 
+/// Least minimum chance: below it, guesses are noise.
+const MIN_CHANCE: f32 = 0.01;
+
 impl Default for Settings {
     /// 32 opens and a chance of 0.25: the best of the sweep in `docs/results/predictive.md` over all traces.
     fn default() -> Self {
@@ -98,8 +101,8 @@ impl Settings {
     /// These, with values that are out of bounds moved to the bound.
     fn bounded(self) -> Self {
         let lookahead = self.lookahead.clamp(1, LOOKAHEAD_MAX);
-        // Not a number becomes the bound, too.
-        let min_chance = self.min_chance.max(0.01).min(1.0);
+        let min_chance =
+            if self.min_chance.is_nan() { 1.0 } else { self.min_chance.clamp(MIN_CHANCE, 1.0) };
         Settings { lookahead, min_chance, ..self }
     }
 }

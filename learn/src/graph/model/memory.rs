@@ -114,9 +114,9 @@ mod tests {
             memory.insert(file, bytes, &mut evicted);
             evicted
         };
-        assert_eq!(insert(&mut memory, 0, 40), []);
-        assert_eq!(insert(&mut memory, 1, 30), []);
-        assert_eq!(insert(&mut memory, 2, 30), []);
+        assert_eq!(insert(&mut memory, 0, 40), [0u32; 0]);
+        assert_eq!(insert(&mut memory, 1, 30), [0u32; 0]);
+        assert_eq!(insert(&mut memory, 2, 30), [0u32; 0]);
         memory.touch(0);
         assert_eq!(insert(&mut memory, 3, 50), [1, 2]);
         assert_eq!(insert(&mut memory, 4, 101), [4], "larger than the cache");
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(insert(&mut memory, 5, 100), [3, 0]);
         memory.demote(5);
         assert_eq!(insert(&mut memory, 5 - 1, 1), [5]);
-        assert_eq!(insert(&mut memory, 5, 99), []);
+        assert_eq!(insert(&mut memory, 5, 99), [0u32; 0]);
         assert_eq!(memory.used_bytes, 100);
     }
 }
