@@ -940,7 +940,9 @@ fn what_reproduce_cannot_do_is_said_before_it_begins() {
     assert!(!folder.path().join("new").exists(), "no empty folder is left");
     let output = sim_reproduce(&["tip1999"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("tip1994, tip1995, collective, comparators, predictive, all"));
+    assert!(
+        text(&output.stderr).contains("tip1994, tip1995, collective, comparators, predictive, all")
+    );
 }
 
 #[test]
