@@ -36,7 +36,7 @@ pub(crate) fn command() -> ExitCode {
 
 /// Executes `foretell-tools` in place of this process. Returns only on failure.
 fn become_tools(ours: Vec<OsString>, theirs: Vec<OsString>) -> Failure {
-    let is_run = ours.get(1).is_some_and(|word| word == "run");
+    let is_run = ours.get(1).is_some_and(crate::runs_program);
     let code = if is_run { FAILED_BEFORE } else { 1 };
     let tools = match tools() {
         Ok(tools) => tools,

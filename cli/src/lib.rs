@@ -20,6 +20,7 @@ mod opens;
 mod orphan;
 mod output_file;
 mod panics;
+mod record;
 mod run;
 mod signals;
 mod sim;
@@ -64,6 +65,9 @@ enum Command {
     /// Show what earlier runs have shown about later ones; forget it, or take it elsewhere: foretell learned list
     #[command(after_help = learned::HELP)]
     Learned(learned::LearnedArgs),
+    /// Record what a program reads, and when: foretell record -o run.ftr -- PROGRAM
+    #[command(after_help = record::HELP)]
+    Record(record::RecordArgs),
     /// Mount an object store or a folder as a file system that takes hints and caches data in bounded memory
     #[command(after_help = mount::HELP)]
     Mount(mount::MountArgs),
@@ -128,11 +132,16 @@ Examples:
   find data -name '*.h5' | sort | foretell run --hints - -- ./analyse
   foretell run --no-hints -- make          measure how long a program waits for reads";
 
+/// Whether this command runs a program, and ends as that ends.
+fn runs_program(command: &OsString) -> bool {
+    command == "run" || command == "record"
+}
+
 /// Splits off the words after `foretell run -- PROGRAM`. They belong to the program and are never parsed here, so a list of a
 /// hundred thousand files costs nothing.
 fn split_program_arguments() -> (Vec<OsString>, Vec<OsString>) {
     let mut ours: Vec<OsString> = std::env::args_os().collect();
-    if ours.get(1).is_none_or(|command| command != "run") {
+    if !ours.get(1).is_some_and(runs_program) {
         return (ours, Vec::new());
     }
     let program = ours.iter().position(|word| word == "--").map_or(ours.len(), |at| at + 2);
@@ -176,7 +185,7 @@ fn with_room<T: Send>(ours: &[OsString], parse: impl Fn() -> T + Sync) -> Result
                     "the stack is too small (raise ulimit -s), and no thread can be started: {error}"
                 );
                 failure::note(message);
-                let is_run = ours.get(1).is_some_and(|word| word == "run");
+                let is_run = ours.get(1).is_some_and(runs_program);
                 Err(ExitCode::from(if is_run { failure::FAILED_BEFORE } else { 1 }))
             }
         }
@@ -199,6 +208,9 @@ fn command() -> ExitCode {
 impl Command {
     /// `theirs`: the words after `foretell run -- PROGRAM`.
     fn call(self, theirs: Vec<OsString>) -> Result<ExitCode, Failure> {
+        if matches!(self, Command::Record(_)) {
+            panics::fail_with(failure::FAILED_BEFORE);
+        }
         if !matches!(self, Command::Quick(_)) {
             foretell_fault::point("main");
         }
@@ -206,6 +218,7 @@ impl Command {
             Command::Quick(quick) => quick.call(theirs),
             Command::Check(args) => check::check(&args),
             Command::Learned(args) => learned::learned(args),
+            Command::Record(args) => record::record(args, theirs),
             Command::Mount(args) => mount::mount(&args),
             Command::Unmount { mountpoint } => mount::unmount(&mountpoint),
             Command::Demo(args) => demo::demo(&args),

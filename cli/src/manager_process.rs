@@ -24,7 +24,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use foretell_manager::learn::store::StoreError;
-use foretell_manager::{Lesson, Manager, ManagerError, ManagerState, Options, Report, Root};
+use foretell_manager::recorded::Written;
+use foretell_manager::{Ends, Lesson, Manager, ManagerError, ManagerState, Options, Report, Root};
 use foretell_protocol::Listener;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -41,6 +42,9 @@ const END_PATIENCE: Duration = Duration::from_millis(100);
 
 /// How long the report waits for what was learned to be written.
 const LESSON_PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long the report waits for the rest of a recording to be written.
+const RECORDING_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Prefix of a line about a panic in the manager; such lines precede its report.
 const TOLD: &str = "panic ";
@@ -279,7 +283,14 @@ fn serve(
         Ok(manager) => {
             until();
             // Programs that outlive the run are told that it is over, even if there is no report.
-            let (mut report, lesson) = manager.finish();
+            let (mut report, Ends { lesson, mut recording }) = manager.finish();
+            let written = recording.as_mut().map(|recording| recording.wait(RECORDING_PATIENCE));
+            if let (Some(Some(written)), Some(recorded)) = (written, &mut report.recorded) {
+                match written {
+                    Ok(bytes) => recorded.file_bytes = bytes,
+                    Err(problem) => recorded.problem = Some(problem),
+                }
+            }
             let learning = lesson.map(Learning::start);
             let problem = learning.as_ref().and_then(Learning::problem);
             report.learned.problem = problem.or(report.learned.problem);
@@ -290,6 +301,7 @@ fn serve(
                 let _ = serde_json::to_vec(&report).map(|text| reporter.write_all(&text));
             }
             learning.into_iter().for_each(Learning::end);
+            recording.into_iter().for_each(Written::end);
             0
         }
         Err(error) => {

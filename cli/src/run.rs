@@ -30,6 +30,7 @@ use crate::launch::{Launch, NotStarted};
 use crate::manager_process::{self, InheritedDescriptors, ManagerProcess};
 use crate::opens::{self, Channel, Guard};
 use crate::output_file::{self, Named, OutputFile};
+use crate::record::{self, Moved};
 use crate::signals::Taken;
 use crate::summary::{Ended, Ending, Summary};
 use crate::{library, panics, signals, size, state};
@@ -89,6 +90,14 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "no_learn")]
     workload: Option<String>,
 
+    /// Look ahead in a recording that `foretell record` has made, in place of what earlier runs have shown
+    #[arg(long, value_name = "FILE", conflicts_with = "no_hints")]
+    replay: Option<PathBuf>,
+
+    /// Files that the recording has below the folder OLD are now below NEW; may be given several times
+    #[arg(long, value_name = "OLD=NEW", requires = "replay", value_parser = record::moved)]
+    map: Vec<Moved>,
+
     /// Print no summary and no warning. Without --json and --explain, foretell's own process then becomes PROGRAM, which has
     /// the pid and the parent that it would have without foretell
     #[arg(short, long)]
@@ -98,15 +107,42 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
+    /// What the run is recorded to, with `foretell record`.
+    #[arg(skip)]
+    record: Option<PathBuf>,
+
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
 }
 
 impl RunArgs {
+    /// Of a run that is only recorded.
+    pub(crate) fn recorded(
+        record: PathBuf,
+        (quiet, json): (bool, Option<PathBuf>),
+        command: Vec<OsString>,
+    ) -> Self {
+        RunArgs {
+            budget: None,
+            hints: HintArgs::none(),
+            observe: Observe::Calls,
+            release: false,
+            explain: None,
+            no_learn: true,
+            workload: None,
+            replay: None,
+            map: Vec::new(),
+            quiet,
+            json,
+            record: Some(record),
+            command,
+        }
+    }
+
     /// Whether nothing is to be reported at the end.
     fn is_silent(&self) -> bool {
-        self.quiet && self.json.is_none() && self.explain.is_none()
+        self.quiet && self.json.is_none() && self.explain.is_none() && self.record.is_none()
     }
 }
 
@@ -114,8 +150,13 @@ impl RunArgs {
 fn check_outputs(args: &RunArgs) -> Result<(), String> {
     let arguments =
         args.command.iter().map(|argument| ("an argument of PROGRAM", argument.as_ref()));
-    let read: Vec<Named> = args.hints.inputs().chain(arguments).collect();
-    let written = [("--json", args.json.as_deref()), ("--explain", args.explain.as_deref())];
+    let replay = args.replay.as_deref().map(|path| ("the recording of --replay", path));
+    let read: Vec<Named> = args.hints.inputs().chain(replay).chain(arguments).collect();
+    let written = [
+        ("--json", args.json.as_deref()),
+        ("--explain", args.explain.as_deref()),
+        ("--output", args.record.as_deref()),
+    ];
     let written = written.into_iter().filter_map(|(name, path)| Some((name, path?)));
     output_file::check_apart(&read, &written.collect::<Vec<Named>>())
 }
@@ -137,7 +178,8 @@ pub(crate) fn run(
     let mut options = manager_options(args)?;
     // With hints from the start, the program's first reads matter.
     let interest = |wanted, bit| if wanted { bit } else { 0 };
-    let interest = interest(args.hints.is_any(), INTEREST_READS)
+    let is_recorded = options.record.is_some();
+    let interest = interest(args.hints.is_any() || is_recorded, INTEREST_READS)
         | interest(options.counts_names, INTEREST_NAMES);
     let channel = channel(args, options.observes);
     let (reader, writer) = channel.map(|channel| (channel.reader, channel.writer)).unzip();
@@ -190,6 +232,9 @@ pub(crate) fn run(
             Ok(manager) => manager.finish(args.quiet),
             Err(reason) => Report::empty(ManagerState::Failed(reason), budget_bytes),
         };
+        if let Some(path) = &args.record {
+            record::tell_problem(path, &report);
+        }
         report.programs.left_alone += u64::from(launch.is_left_alone());
         conclude(args, report, (ended, elapsed), (json, explain));
     });
@@ -281,6 +326,11 @@ fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
     let observes = counts_names && args.hints.may_prefetch();
     let learns = observes && !args.no_learn;
     let learn = learns.then(|| state::learn(&args.command, args.workload.as_deref())).flatten();
+    let replay =
+        args.replay.as_deref().map(|path| record::replayed(path, &args.map)).transpose()?;
+    let learn = state::with_replay(learn, replay);
+    let record = args.record.as_deref().map(|path| record::to_record(path, &args.command));
+    let record = record.transpose()?;
     let (root, opens) = (None, None); // The manager's starter knows them.
     let options = Options {
         budget_bytes,
@@ -293,6 +343,7 @@ fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
         root,
         opens,
         learn,
+        record,
         fault,
     };
     Ok(options)

@@ -6,10 +6,10 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use foretell_manager::Learn;
 use foretell_manager::learn::private::Private;
 use foretell_manager::learn::store::Store;
 use foretell_manager::learn::workload::Workload;
+use foretell_manager::{Learn, Replayed};
 
 use crate::input_file;
 
@@ -64,5 +64,20 @@ pub(crate) fn learn(command: &[OsString], name: Option<&str>) -> Option<Learn> {
     let mut temporary = vec![PathBuf::from("/tmp"), PathBuf::from("/var/tmp")];
     temporary
         .extend(std::env::var_os("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute()));
-    Some(Learn { private: private(&folder), store: Store::at(folder), workload, temporary })
+    let store = Some((Store::at(folder.clone()), workload));
+    Some(Learn { private: private(&folder), store, replay: None, temporary })
+}
+
+/// The same with a recording in place of a profile; if nothing is to be learned, only the recording is used.
+pub(crate) fn with_replay(learn: Option<Learn>, replay: Option<Replayed>) -> Option<Learn> {
+    if replay.is_none() {
+        return learn;
+    }
+    let nothing = || Learn {
+        store: None,
+        replay: None,
+        private: Private::new(std::iter::empty()),
+        temporary: Vec::new(),
+    };
+    Some(Learn { replay, ..learn.unwrap_or_else(nothing) })
 }

@@ -7,7 +7,7 @@ use foretell_manager::{ManagerState, ProgramReport, Report};
 use serde::{Serialize, Serializer};
 
 use crate::failure::without_numbers;
-use crate::size;
+use crate::{record, size};
 
 /// Below so many bytes read, the summary gives no share seen: the dynamic linker reads a few KiB of libraries before the
 /// interposing library works.
@@ -126,6 +126,10 @@ impl<'a> Summary<'a> {
             }
         }
         let (hints, names, stall) = (self.hints(), self.names(), self.stall());
+        let hints = match &self.report.recorded {
+            Some(recorded) => record::summary(recorded),
+            None => hints,
+        };
         let (learned, coverage) = (self.learned(), self.coverage());
         let mut line = format!("{hints}{names}{learned}; {stall}; {coverage}");
         let ProgramReport { outside, .. } = self.report.programs;

@@ -12,6 +12,7 @@
 //! | [`private`] | which paths are never learned |
 //! | [`export`] | lists of a profile's files, as other tools ask for them |
 //! | [`import`] | profiles from lists, and from machines with other folders |
+//! | [`recording`] | how all that a run does is written, and read again |
 //!
 //! Only [`store`] touches the system. Nothing here reads a clock.
 
@@ -22,6 +23,8 @@ pub mod import;
 pub mod private;
 pub mod profile;
 pub mod recorder;
+pub mod recording;
+
 pub mod replay;
 pub mod steps;
 pub mod store;

@@ -140,6 +140,17 @@ impl Replay {
         true
     }
 
+    /// The run, of which only some files are seen, has this one open. Tells nothing of the steps before it.
+    pub fn sighted(&mut self, path: &[u8]) {
+        let window = self.cursor..(self.next + self.window).min(self.steps.len());
+        let all = self.of_path.get(path).into_iter().flatten();
+        if let Some(at) = all.map(|&at| at as usize).find(|at| window.contains(at)) {
+            self.found += usize::from(!std::mem::replace(&mut self.steps[at].is_found, true));
+            self.window = (self.window * 2).min(WINDOW_MAX);
+            self.cursor = at + 1;
+        }
+    }
+
     fn judge(&mut self) {
         let due = self.touches.max(self.next.saturating_sub(self.window));
         if self.touches >= JUDGED_MIN && self.found * FOUND_MIN < due {

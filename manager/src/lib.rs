@@ -28,6 +28,7 @@ mod outside;
 mod process_files;
 mod programs;
 mod reads;
+pub mod recorded;
 mod report;
 mod session;
 pub mod source;
@@ -52,14 +53,15 @@ pub use foretell_learn as learn;
 pub use outside::Root;
 pub use reads::BLOCK_BYTES;
 pub use report::{
-    BlockReport, HintReport, LearnReport, ManagerState, NameReport, ProgramReport, Report,
+    BlockReport, HintReport, LearnReport, ManagerState, NameReport, ProgramReport, RecordReport,
+    Report,
 };
 
 use connections::Connections;
 use driver::done::DoneQueue;
 pub use lesson::Lesson;
 use outside::Outside;
-pub use session::learning::Learn;
+pub use session::learning::{Learn, Replayed};
 
 use session::{Parts, Session};
 use threads::Threads;
@@ -107,8 +109,19 @@ pub struct Options {
     pub opens: Option<opens::Opens>,
     /// What is to be learned, and where from; `None` for nothing.
     pub learn: Option<Learn>,
+    /// What the run is to be recorded to.
+    pub record: Option<recorded::Record>,
     /// A deliberate fault, for tests.
     pub fault: Option<Fault>,
+}
+
+/// What is left to be done after the report.
+#[derive(Debug, Default)]
+pub struct Ends {
+    /// What is to be learned from the run.
+    pub lesson: Option<Lesson>,
+    /// The recording, which is being written.
+    pub recording: Option<recorded::Written>,
 }
 
 /// Why a manager cannot be started.
@@ -133,7 +146,7 @@ pub struct Manager {
     budget_bytes: u64,
     stop: Arc<AtomicBool>,
     bell: Arc<DoneQueue>,
-    report: Receiver<(Report, Option<Lesson>)>,
+    report: Receiver<(Report, Ends)>,
 }
 
 impl Manager {
@@ -177,6 +190,7 @@ impl Manager {
             counts_names: options.counts_names,
             opens: options.opens,
             learn: options.learn,
+            record: options.record,
             fault: options.fault,
         };
         let mut session = Session::new(config, parts);
@@ -189,7 +203,7 @@ impl Manager {
                 let report = catch_unwind(AssertUnwindSafe(|| session.run()));
                 let _ = sender.send(report.unwrap_or_else(|panic| {
                     let reason = panic_message(panic.as_ref());
-                    (Report::empty(ManagerState::Failed(reason), budget_bytes), None)
+                    (Report::empty(ManagerState::Failed(reason), budget_bytes), Ends::default())
                 }));
             })
             .map_err(ManagerError::Start)?;
@@ -206,18 +220,18 @@ impl Manager {
         self.finish().0
     }
 
-    /// As [`stop`](Self::stop), also returns what is to be learned from the run.
-    pub fn finish(self) -> (Report, Option<Lesson>) {
+    /// As [`stop`](Self::stop), also returns what is left to be done.
+    pub fn finish(self) -> (Report, Ends) {
         self.stop.store(true, Ordering::Release);
         self.bell.ring();
         match self.report.recv_timeout(REPORT_PATIENCE) {
             Ok(report) => report,
             Err(RecvTimeoutError::Timeout) => {
-                (Report::empty(ManagerState::Unresponsive, self.budget_bytes), None)
+                (Report::empty(ManagerState::Unresponsive, self.budget_bytes), Ends::default())
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let state = ManagerState::Failed("its thread ended".into());
-                (Report::empty(state, self.budget_bytes), None)
+                (Report::empty(state, self.budget_bytes), Ends::default())
             }
         }
     }

@@ -78,6 +78,27 @@ pub struct LearnReport {
     pub kept: u64,
 }
 
+/// What was recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordReport {
+    /// Events of all kinds.
+    pub events: u64,
+    /// Names that were touched.
+    pub touches: u64,
+    /// Reads, and touched parts of mapped files.
+    pub reads: u64,
+    /// Bytes of these reads.
+    pub read_bytes: u64,
+    /// Files that were opened or read.
+    pub files: u64,
+    /// Events that could not be recorded: a program or the disk was too fast or too slow.
+    pub lost: u64,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Why the recording ends before the run.
+    pub problem: Option<String>,
+}
+
 /// What the programs did, summed over all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProgramReport {
@@ -142,6 +163,9 @@ pub struct Report {
     /// What earlier runs have shown.
     #[serde(default)]
     pub learned: LearnReport,
+    /// What was recorded, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<RecordReport>,
     /// Programs.
     pub programs: ProgramReport,
     /// The first refusal, in words.
@@ -164,6 +188,7 @@ impl Report {
             blocks: BlockReport::default(),
             names: NameReport::default(),
             learned: LearnReport::default(),
+            recorded: None,
             programs: ProgramReport::default(),
             first_refusal: None,
             first_broken_line: None,

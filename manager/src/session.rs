@@ -11,6 +11,7 @@
 //! What may fail: a connection (dropped), a ring (not mapped, so that program's reads are not seen), a source (its error is
 //! reported as a refusal). No failure reaches a program.
 
+mod accesses;
 mod advice;
 mod arguments;
 mod disclosures;
@@ -20,6 +21,7 @@ mod messages;
 mod names;
 mod observed;
 mod opens;
+mod recording;
 mod records;
 mod room;
 mod sighted;
@@ -34,28 +36,31 @@ use std::time::{Duration, Instant};
 use foretell_policy::{Config, HinterId, Nanos, Policy, StreamId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use self::accesses::Accesses;
 use self::advice::AdviceStreams;
 use self::arguments::Arguments;
 use self::disclosures::Supply;
 use self::learning::{Learn, Learning};
 use self::observed::Observed;
 use self::opens::Openers;
+use self::recording::Recording;
 use self::sighted::Sighted;
 use self::waiting::Waiting;
 use self::walking::Walking;
 use self::warmth::Warmth;
+use crate::Ends;
 use crate::connections::Connections;
 use crate::driver::PageCache;
 use crate::driver::done::DoneQueue;
 use crate::explain::Explanation;
 use crate::fault::{Fault, FaultState};
-use crate::lesson::Lesson;
 use crate::mounts::Mounts;
 use crate::observer::Observer;
 use crate::opens::Opens;
 use crate::outside::Outside;
 use crate::process_files::ProcessFiles;
 use crate::programs::Program;
+use crate::recorded::Record;
 use crate::report::{BlockReport, HintReport, LearnReport, ManagerState, ProgramReport, Report};
 use crate::source::Setting;
 use crate::threads::Threads;
@@ -122,8 +127,8 @@ pub(crate) struct Session {
     /// Those whose opens are told.
     openers: Openers,
     walking: Walking,
-    /// `None` if nothing is to be learned.
-    learning: Option<Learning>,
+    /// What learning and a recording are told.
+    accesses: Accesses,
     /// Number of sources so far.
     sources: u64,
     /// The stream of hints from scripts, which any program may read.
@@ -161,18 +166,21 @@ pub(crate) struct Parts {
     pub(crate) outside: Option<Outside>,
     pub(crate) opens: Option<Opens>,
     pub(crate) learn: Option<Learn>,
+    pub(crate) record: Option<Record>,
     pub(crate) fault: Option<Fault>,
 }
 
 impl Session {
     pub(crate) fn new(config: Config, parts: Parts) -> Self {
         let Parts { connections, watched_max, threads, done, stop, lineage, .. } = parts;
-        let Parts { observes, counts_names, outside, opens, learn, fault, .. } = parts;
+        let Parts { observes, counts_names, outside, opens, learn, record, fault, .. } = parts;
         let mut policy = Policy::new(config);
         let external = policy.open_stream(Nanos::ZERO, SCRIPTS, None);
         let mounts = Mounts::read();
         let learning =
             learn.map(|learn| Learning::new(learn, &mounts, Arc::clone(&done), &threads));
+        let recording = record.and_then(|record| Recording::new(record, &threads));
+        let follows = observes || recording.is_some();
         let observer = Observer::new(Arc::clone(&done), threads.clone(), observes);
         Session {
             clock: Instant::now(),
@@ -193,15 +201,15 @@ impl Session {
             streams: 0,
             feeds: Vec::new(),
             supplied: Vec::new(),
-            files: (lineage.is_some() || observes).then(ProcessFiles::open).flatten(),
+            files: (lineage.is_some() || follows).then(ProcessFiles::open).flatten(),
             arguments: lineage.map(Arguments::new),
             observes,
             advice_streams: AdviceStreams::new(),
             observed: Observed::new(observer),
             sighted: Sighted::new(outside),
             openers: Openers::new(opens),
-            walking: Walking::new(observes, counts_names),
-            learning,
+            walking: Walking::new(observes, counts_names, recording.is_some()),
+            accesses: Accesses::new(learning, recording),
             sources: 0,
             external,
             ending_ns: 0,
@@ -218,7 +226,8 @@ impl Session {
     }
 
     /// Runs until it is stopped. Returns the report, and what is to be learned.
-    pub(crate) fn run(mut self) -> (Report, Option<Lesson>) {
+    pub(crate) fn run(mut self) -> (Report, Ends) {
+        self.set_interest(self.accesses.records());
         loop {
             self.done.hush();
             if self.stop.load(Ordering::Acquire) {
@@ -234,11 +243,15 @@ impl Session {
         while self.is_behind && began.elapsed() < LAST_WORDS {
             self.take_in();
         }
-        let (learned, lesson) = match self.learning.take() {
+        let (learned, lesson) = match self.accesses.learning.take() {
             Some(learning) => learning.finish(),
             None => Default::default(),
         };
-        (Report { learned, ..self.report() }, lesson)
+        let recording = self.accesses.recording.take();
+        let report = Report { learned, ..self.report() };
+        let finish = |recording: Recording| recording.finish(report.programs.dropped_records);
+        let (recorded, recording) = recording.map(finish).unzip();
+        (Report { recorded, ..report }, Ends { lesson, recording: recording.flatten() })
     }
 
     fn now(&self) -> Nanos {
@@ -253,6 +266,7 @@ impl Session {
         self.take_in();
         self.walk_ahead();
         self.replay_ahead();
+        self.accesses.recording.iter_mut().for_each(Recording::flush);
         self.start_fetches();
         self.release_evicted();
         self.update_interest();
@@ -290,8 +304,9 @@ impl Session {
     fn update_interest(&mut self) {
         // Without fetched blocks that wait to be read, a pause needs no records.
         let pauses = self.paused_for.is_some() && self.policy.pending_blocks() == 0;
-        let wanted =
-            (self.is_active() && !pauses) || self.fault.ignores_rings() || self.watches_to_learn();
+        let wanted = (self.is_active() && !pauses)
+            || self.fault.ignores_rings()
+            || self.accesses.watches(self.now());
         self.set_interest(wanted);
     }
 
@@ -385,6 +400,7 @@ impl Session {
             blocks: BlockReport::new(self.policy.config().block_bytes, &counts),
             names: self.walking.report(),
             learned: LearnReport::default(),
+            recorded: None,
             programs,
             first_refusal: self.first_refusal,
             first_broken_line: self.first_broken_line,
@@ -423,6 +439,7 @@ mod tests {
                 outside: None,
                 opens: None,
                 learn: None,
+                record: None,
                 fault: None,
             },
         )

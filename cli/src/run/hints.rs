@@ -27,6 +27,11 @@ pub(super) struct HintArgs {
 }
 
 impl HintArgs {
+    /// No source: nothing is prefetched.
+    pub(super) fn none() -> Self {
+        HintArgs { from_files: Vec::new(), by_default: Vec::new(), may_prefetch: false }
+    }
+
     /// Whether anything may be prefetched at all.
     pub(super) fn may_prefetch(&self) -> bool {
         self.may_prefetch

@@ -75,7 +75,7 @@ impl Followers {
 
     /// Takes in a sighting. Returns the number of blocks reported.
     pub(crate) fn take(&mut self, policy: &mut Policy, now: Nanos, sighting: Sighting) -> u64 {
-        let Sighting { process, progress, time, has_ended } = sighting;
+        let Sighting { process, progress, time, has_ended, .. } = sighting;
         if has_ended {
             self.followers.remove(&process);
             return 0;
@@ -299,7 +299,8 @@ mod tests {
             unmoved: open.iter().copied().map(FileId).collect(),
             unplaced_bytes,
         };
-        Sighting { process: PROCESS, progress, time: Times::default(), has_ended: false }
+        let (time, opened) = (Times::default(), Vec::new());
+        Sighting { process: PROCESS, progress, time, opened, has_ended: false }
     }
 
     fn useful(policy: &Policy) -> u64 {
@@ -424,7 +425,7 @@ mod tests {
         followers.take(
             &mut policy,
             NOW,
-            Sighting { process: PROCESS, progress, time, has_ended: true },
+            Sighting { process: PROCESS, progress, time, opened: Vec::new(), has_ended: true },
         );
         assert!(followers.followers.is_empty());
     }

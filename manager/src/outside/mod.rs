@@ -32,9 +32,12 @@ mod samples;
 mod tree;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use foretell_policy::FileId;
 
 use self::pace::Pace;
 use self::positions::Progress;
@@ -64,6 +67,8 @@ pub(crate) struct Sighting {
     pub(crate) process: u64,
     pub(crate) progress: Progress,
     pub(crate) time: Times,
+    /// Files that it has opened, with their paths.
+    pub(crate) opened: Vec<(FileId, PathBuf)>,
     /// It has ended; this is the last sighting.
     pub(crate) has_ended: bool,
 }

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use foretell_policy::FileId;
@@ -40,6 +42,8 @@ pub(super) struct Watched {
     /// The processor's time that it had used at the last look.
     ran: Duration,
     looks: u32,
+    /// Files that were opened since the last sighting, with their paths.
+    opened: Vec<(FileId, PathBuf)>,
     buffer: Vec<u8>,
     numbers: Vec<u32>,
 }
@@ -59,6 +63,7 @@ impl Watched {
             seen: (Instant::now(), Duration::ZERO),
             ran: Duration::ZERO,
             looks: 0,
+            opened: Vec::new(),
             buffer: Vec::new(),
             numbers: Vec::new(),
         })
@@ -73,8 +78,9 @@ impl Watched {
     pub(super) fn look(&mut self, is_inside: bool) -> Option<Sighting> {
         let text = read_short(&self.counts, &mut self.buffer);
         let Some(read_bytes) = text.and_then(read_bytes).filter(|_| !is_inside) else {
-            let (progress, time) = Default::default();
-            return Some(Sighting { process: self.process, progress, time, has_ended: true });
+            let (progress, time, opened) = Default::default();
+            let (process, has_ended) = (self.process, true);
+            return Some(Sighting { process, progress, time, opened, has_ended });
         };
         let before = self.read_bytes.replace(read_bytes);
         let ran = processor_time(self.process);
@@ -89,7 +95,8 @@ impl Watched {
         }
         let progress = self.positions.advance(read_bytes, open);
         let time = self.times(before.is_none());
-        Some(Sighting { process: self.process, progress, time, has_ended: false })
+        let (process, opened) = (self.process, std::mem::take(&mut self.opened));
+        Some(Sighting { process, progress, time, opened, has_ended: false })
     }
 
     /// How it has spent the time since the last call. Of several threads, only the first one's waiting for a processor is
@@ -133,6 +140,8 @@ impl Watched {
                 let known = identity(&self.descriptors, &name);
                 let regular = known.filter(|(kind, ..)| kind.is_file() && info.is_read);
                 let id = regular.map(|(_, device, inode)| file_id(device, inode));
+                self.opened
+                    .extend(id.and_then(|id| Some((id, path_of(&self.descriptors, &name)?))));
                 if let Some(file) = info.file {
                     self.files.insert(number, (file, id));
                 }
@@ -145,6 +154,12 @@ impl Watched {
         }
         open
     }
+}
+
+/// The path of an open file, from the kernel's memory.
+fn path_of(descriptors: &OwnedFd, name: &str) -> Option<PathBuf> {
+    let path = rustix::fs::readlinkat(descriptors, name, Vec::new()).ok()?.into_bytes();
+    Some(PathBuf::from(std::ffi::OsString::from_vec(path)))
 }
 
 #[cfg(test)]

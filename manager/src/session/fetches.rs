@@ -112,7 +112,10 @@ impl Session {
                             _ => {}
                         }
                         let waited = outcome == Outcome::Fetched;
-                        self.learning.iter_mut().for_each(|learning| learning.looked_for(waited));
+                        self.accesses
+                            .learning
+                            .iter_mut()
+                            .for_each(|learning| learning.looked_for(waited));
                         outcome
                     }
                     End::Failed(error) => {

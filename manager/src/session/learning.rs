@@ -1,8 +1,9 @@
 //! Learning: keeps what the run touches, and looks ahead in what earlier runs of the workload have touched.
 //!
-//! Names come from the touches of programs, files and their parts from records of reads and from page tables. A read names a file
-//! by its number; the open before it tells the path. [`foretell_learn`] decides what to keep and what to ask for. Here is what
-//! surrounds it: lookups, the stream of the files, and when a run is watched.
+//! What programs do comes from [`Accesses`](super::accesses::Accesses), which knows the paths. [`foretell_learn`] decides what to
+//! keep and what to ask for. Here is what surrounds it: lookups, the stream of the files, and when a run is watched.
+//!
+//! A recording by hand (`--replay`) takes the place of the profile. The store may be left out then.
 //!
 //! A run is watched from its start, and while its calls wait or a replay goes on. So a run whose data is in memory costs what it
 //! costs without learning, and teaches nothing.
@@ -11,6 +12,8 @@
 //! every [`SAVED_EVERY`] of a long one, each time in the place of the change before ([`Lesson`]).
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::BufReader;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -21,15 +24,16 @@ use std::thread;
 use foretell_learn::private::Private;
 use foretell_learn::profile::Profile;
 use foretell_learn::recorder::Recorder;
+use foretell_learn::recording::{self, reader::Reader, replay::Moves};
 use foretell_learn::replay::{self, Replay, Request, Room};
 use foretell_learn::steps::{Acts, Part};
 use foretell_learn::store::{Store, StoreError};
 use foretell_learn::workload::Workload;
 use foretell_policy::{DeviceId, Extent, FileId, HinterId, Nanos, Order, Segment, StreamId};
-use foretell_protocol::{Record, RecordKind, STALL_THRESHOLD_NS, Touch, stall_threshold_ns};
-use rustix::time::{ClockId, clock_gettime};
+use foretell_protocol::{Record, STALL_THRESHOLD_NS, Touch, stall_threshold_ns};
 
 use super::Session;
+use super::accesses::monotonic_ns;
 use crate::driver::done::DoneQueue;
 use crate::driver::file::file_id;
 use crate::lesson::{Lesson, Writer};
@@ -66,12 +70,12 @@ const WAITED_SHARE: u64 = 20;
 /// So often what is known of a run is saved: at most as much of it is lost if the run is killed.
 const SAVED_EVERY: Nanos = Nanos(60_000_000_000);
 
-/// Reads that wait for the open that names their file, in a turn.
-const CALLS_MAX: usize = 1 << 16;
-
 /// After so many lookups in a row on a device that did not wait, its names are in memory: one in so many is looked up.
 const QUICK_MAX: u32 = 128;
 const QUICK_PROBE: u32 = 16;
+
+/// Bytes of a recording that are read at a time.
+const READ_BYTES: usize = 128 << 10;
 
 /// Stack of the thread that reads the profile.
 const STACK_BYTES: usize = 256 * 1024;
@@ -79,23 +83,37 @@ const STACK_BYTES: usize = 256 * 1024;
 /// What a manager needs to learn.
 #[derive(Debug)]
 pub struct Learn {
-    /// Where profiles are kept.
-    pub store: Store,
-    /// The workload of the run.
-    pub workload: Workload,
+    /// Where profiles are kept, and the workload of the run. `None`: nothing is kept.
+    pub store: Option<(Store, Workload)>,
+    /// What is looked ahead in, in place of a profile of the store.
+    pub replay: Option<Replayed>,
     /// Paths that are not learned.
     pub private: Private,
     /// Folders of temporary files. What lies in one, on its own file system, is not learned.
     pub temporary: Vec<PathBuf>,
 }
 
+/// A recording that a run is looked ahead with.
+#[derive(Debug)]
+pub struct Replayed {
+    /// Its name, for people.
+    pub name: String,
+    /// The recording, at its beginning.
+    pub file: File,
+    /// Folders that have moved since.
+    pub moves: Moves,
+}
+
 /// A profile that was found, and whether it is of this very command.
-type Found = Result<Option<(Profile, bool)>, StoreError>;
+type Found = Result<Option<(Profile, bool)>, String>;
 
 /// See the [module](self).
 pub(super) struct Learning {
     private: Private,
-    writer: Writer,
+    /// `None` if nothing is kept.
+    writer: Option<Writer>,
+    /// A recording takes the place of the profile.
+    is_by_hand: bool,
     saved_at: Nanos,
     saved_steps: usize,
     /// CLOCK_MONOTONIC at the start.
@@ -106,10 +124,6 @@ pub(super) struct Learning {
     problem: Option<String>,
     /// The devices of temporary folders.
     temporary: Vec<(Vec<u8>, DeviceId)>,
-    /// Opens of this turn: when they returned, and their files.
-    opens: Vec<(u64, FileId)>,
-    /// Reads of this turn.
-    calls: Vec<Record>,
     /// The streams of files, by their devices.
     streams: Vec<(DeviceId, HinterId, StreamId)>,
     under_way: usize,
@@ -124,7 +138,6 @@ pub(super) struct Learning {
     in_row: u32,
     /// The run has had to wait, or something ahead of it.
     is_cold: bool,
-    path: Vec<u8>,
 }
 
 impl Learning {
@@ -140,17 +153,16 @@ impl Learning {
             .map(|folder| (folder.as_os_str().as_bytes().to_vec(), mounts.device_of(folder)));
         Learning {
             temporary: temporary.collect(),
-            found: load(&learn, bell, threads),
+            is_by_hand: learn.replay.is_some(),
+            found: load(learn.replay, learn.store.clone(), bell, threads),
             private: learn.private,
-            writer: Writer::new(learn.store, learn.workload),
+            writer: learn.store.map(|(store, workload)| Writer::new(store, workload)),
             saved_at: Nanos::ZERO,
             saved_steps: 0,
             began_ns: monotonic_ns(),
             recorder: Recorder::new(),
             replay: None,
             problem: None,
-            opens: Vec::new(),
-            calls: Vec::new(),
             streams: Vec::new(),
             under_way: 0,
             quick: HashMap::new(),
@@ -160,7 +172,6 @@ impl Learning {
             waits: 0,
             in_row: 0,
             is_cold: false,
-            path: Vec::new(),
         }
     }
 
@@ -185,59 +196,53 @@ impl Learning {
         u32::try_from(end_ns.saturating_sub(self.began_ns) / 1_000_000).unwrap_or(u32::MAX)
     }
 
-    /// A program has read or opened a file. Its path may come with the touch that follows.
-    pub(super) fn call(&mut self, record: &Record) {
-        if record.kind == RecordKind::Open && record.inode != 0 {
-            self.opens.push((record.end_ns, file_id(record.device, record.inode)));
-        } else if record.kind == RecordKind::Read && self.calls.len() < CALLS_MAX {
-            self.calls.push(*record);
-        }
-    }
-
-    /// A program has touched a path.
-    pub(super) fn touch(&mut self, folder: &[u8], name: &[u8], touch: &Touch, mounts: &Mounts) {
+    /// A program has touched a path; `opened`: the file that it has opened thereby.
+    pub(super) fn touched(
+        &mut self,
+        path: &[u8],
+        touch: &Touch,
+        opened: Option<FileId>,
+        mounts: &Mounts,
+    ) {
         let waited = touch.duration_ns >= STALL_THRESHOLD_NS;
         if waited {
             self.waited.0 += touch.duration_ns;
         }
         self.touches += 1;
-        let mut path = std::mem::take(&mut self.path);
-        path.clear();
-        path.extend_from_slice(folder);
-        if !folder.ends_with(b"/") {
-            path.push(b'/');
-        }
-        path.extend_from_slice(name);
-        if !self.is_private(&path, mounts) {
+        let is_private = self.is_private(path, mounts);
+        if !is_private {
             let at_ms = self.at_ms(touch.end_ns.saturating_sub(touch.duration_ns));
-            self.recorder.touch(&path, acts_of(touch), at_ms);
-            let same = |&&(end_ns, _): &&(u64, FileId)| end_ns == touch.end_ns;
-            let opened = self.opens.iter().find(same).filter(|_| touch.flags.is_open());
-            if let Some(&(_, FileId(number))) = opened {
-                self.recorder.identify(number, &path, at_ms);
-            }
-            if let Some((replay, _)) = &mut self.replay {
-                replay.touch(&path);
+            self.recorder.touch(path, acts_of(touch), at_ms);
+            if let Some(FileId(number)) = opened {
+                self.recorder.identify(number, path, at_ms);
             }
         }
-        self.path = path;
+        if let Some((replay, _)) = &mut self.replay
+            && (!is_private || self.is_by_hand)
+        {
+            replay.touch(path);
+        }
     }
 
-    /// Takes in the reads of this turn, after its touches.
-    pub(super) fn take_calls(&mut self) {
-        for record in std::mem::take(&mut self.calls) {
-            let FileId(number) = file_id(record.device, record.inode);
-            let start = record.offset_bytes;
-            let at_ms = self.at_ms(record.end_ns.saturating_sub(record.duration_ns));
-            if record.duration_ns >= stall_threshold_ns(record.length_bytes) {
-                self.waited.0 += record.duration_ns;
-            }
-            match record.length_bytes {
-                0 => self.recorder.note(number, Acts::END),
-                bytes => self.recorder.read(number, start..start.saturating_add(bytes), at_ms),
-            }
+    /// A program has read.
+    pub(super) fn has_read(&mut self, record: &Record) {
+        let FileId(number) = file_id(record.device, record.inode);
+        let start = record.offset_bytes;
+        let at_ms = self.at_ms(record.end_ns.saturating_sub(record.duration_ns));
+        if record.duration_ns >= stall_threshold_ns(record.length_bytes) {
+            self.waited.0 += record.duration_ns;
         }
-        self.opens.clear();
+        match record.length_bytes {
+            0 => self.recorder.note(number, Acts::END),
+            bytes => self.recorder.read(number, start..start.saturating_add(bytes), at_ms),
+        }
+    }
+
+    /// A program outside has these files open.
+    pub(super) fn sighted(&mut self, opened: &[(FileId, PathBuf)]) {
+        if let Some((replay, _)) = &mut self.replay {
+            opened.iter().for_each(|(_, path)| replay.sighted(path.as_os_str().as_bytes()));
+        }
     }
 
     /// A process has touched parts of a mapped file.
@@ -309,7 +314,7 @@ impl Learning {
             Ok(Ok(Some((profile, is_exact)))) => {
                 self.replay = Some((Replay::new(&profile, is_exact), is_exact));
             }
-            Ok(Err(error)) => self.problem = Some(error.to_string()),
+            Ok(Err(error)) => self.problem = Some(error),
             Ok(Ok(None)) | Err(TryRecvError::Disconnected) => {}
         }
         self.found = None;
@@ -333,9 +338,9 @@ impl Learning {
         if !self.has_learned() || std::mem::replace(&mut self.saved_steps, steps) == steps {
             return;
         }
+        let Some(writer) = self.writer.clone() else { return };
         let Some(permit) = threads.permit() else { return };
-        let (writer, recorder) = (self.writer.clone(), self.recorder.clone());
-        let lesson = writer.lesson(recorder);
+        let lesson = writer.lesson(self.recorder.clone());
         let thread = thread::Builder::new().name("foretell-learned".into());
         let _ = thread.stack_size(STACK_BYTES).spawn(move || {
             let _permit = permit;
@@ -357,26 +362,35 @@ impl Learning {
             problem: self.problem,
             kept: self.recorder.len() as u64,
         };
-        let Learning { writer, recorder, replay, .. } = self;
-        let lesson = writer.last_lesson(recorder, replay);
-        (report, is_lesson.then_some(lesson))
+        let Learning { writer, recorder, replay, is_by_hand, .. } = self;
+        let replay = replay.filter(|_| !is_by_hand);
+        let lesson = writer.filter(|_| is_lesson).map(|writer| writer.last_lesson(recorder, replay));
+        (report, lesson)
     }
 }
 
-/// Reads the profile of this very command, or of commands like it, by a thread. `None` if there can be no thread.
-fn load(learn: &Learn, bell: Arc<DoneQueue>, threads: &Threads) -> Option<Receiver<Found>> {
+/// Reads the recording, or the profile of this very command or of commands like it, by a thread. `None` if there can be no thread,
+/// or there is nothing to read.
+fn load(
+    replay: Option<Replayed>,
+    store: Option<(Store, Workload)>,
+    bell: Arc<DoneQueue>,
+    threads: &Threads,
+) -> Option<Receiver<Found>> {
+    if replay.is_none() && store.is_none() {
+        return None;
+    }
     let permit = threads.permit()?;
     let (sender, receiver) = channel();
-    let (store, workload) = (learn.store.clone(), learn.workload.clone());
     let thread = thread::Builder::new().name("foretell-learned".into()).stack_size(STACK_BYTES);
     let started = thread.spawn(move || {
         let _permit = permit;
-        let exact = store.load(&workload.exact);
-        let found = match exact {
-            Ok(None) if workload.alike != workload.exact => {
-                store.load(&workload.alike).map(|found| found.map(|profile| (profile, false)))
+        let found = match (replay, store) {
+            (Some(replay), _) => of_recording(replay).map(|profile| Some((profile, true))),
+            (None, Some((store, workload))) => {
+                of_store(&store, &workload).map_err(|error| error.to_string())
             }
-            exact => exact.map(|found| found.map(|profile| (profile, true))),
+            (None, None) => Ok(None),
         };
         let _ = sender.send(found);
         bell.ring();
@@ -384,7 +398,23 @@ fn load(learn: &Learn, bell: Arc<DoneQueue>, threads: &Threads) -> Option<Receiv
     started.is_ok().then_some(receiver)
 }
 
-fn acts_of(touch: &Touch) -> Acts {
+fn of_store(store: &Store, workload: &Workload) -> Result<Option<(Profile, bool)>, StoreError> {
+    match store.load(&workload.exact)? {
+        None if workload.alike != workload.exact => {
+            store.load(&workload.alike).map(|found| found.map(|profile| (profile, false)))
+        }
+        exact => Ok(exact.map(|profile| (profile, true))),
+    }
+}
+
+fn of_recording(Replayed { name, file, moves }: Replayed) -> Result<Profile, String> {
+    let problem = |error: &dyn std::fmt::Display| format!("--replay: {name}: {error}");
+    let reader = Reader::new(BufReader::with_capacity(READ_BYTES, file));
+    let reader = reader.map_err(|error| problem(&error))?;
+    recording::replay::profile(reader, &moves).map_err(|error| problem(&error))
+}
+
+pub(super) fn acts_of(touch: &Touch) -> Acts {
     let flags = touch.flags;
     let act = match () {
         () if flags.is_folder() => Acts::LIST,
@@ -394,21 +424,10 @@ fn acts_of(touch: &Touch) -> Acts {
     if flags.is_failed() { act | Acts::FAIL } else { act }
 }
 
-fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 impl Session {
-    /// Whether the run is watched, to learn from it.
-    pub(super) fn watches_to_learn(&self) -> bool {
-        let now = self.now();
-        self.learning.as_ref().is_some_and(|learning| learning.watches(now))
-    }
-
     /// Asks for what the run will touch, as earlier runs have shown.
     pub(super) fn replay_ahead(&mut self) {
-        let Some(learning) = &mut self.learning else { return };
+        let Some(learning) = &mut self.accesses.learning else { return };
         learning.take_found();
         learning.save(Nanos(self.clock.elapsed().as_nanos() as u64), &self.threads);
         let Some((replay, _)) = &mut learning.replay else { return };
@@ -436,14 +455,14 @@ impl Session {
         match request {
             Request::Look(path) => {
                 let device = self.mounts.device_of(&path_of(&path));
-                let Some(learning) = &mut self.learning else { return };
+                let Some(learning) = &mut self.accesses.learning else { return };
                 if learning.looks_at(device) {
                     learning.under_way += 1;
                     self.driver.look(device, REPLAY, (*path).into(), device.0);
                 }
             }
             Request::List(folder) => {
-                self.learning.iter_mut().for_each(|learning| learning.under_way += 1);
+                self.accesses.learning.iter_mut().for_each(|learning| learning.under_way += 1);
                 self.driver.list(self.mounts.device_of(&path_of(&folder)), REPLAY, folder, None);
             }
             Request::Read(path, extent) => {
@@ -464,7 +483,7 @@ impl Session {
 
     fn stream_of_learned(&mut self, path: &Path) -> Option<StreamId> {
         let (now, device) = (self.now(), self.mounts.device_of(path));
-        let learning = self.learning.as_mut()?;
+        let learning = self.accesses.learning.as_mut()?;
         let known = learning.streams.iter().find(|(other, ..)| *other == device);
         if let Some(&(_, _, stream)) = known {
             return Some(stream);

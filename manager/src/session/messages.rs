@@ -71,6 +71,7 @@ impl Session {
         let parent = (i64::from(hello.pid) == i64::from(peer.connection.peer_pid()))
             .then_some(u64::from(hello.ppid))
             .filter(|&parent| parent != 0);
+        let name = program_name(&hello);
         match Program::adopt(&peer.connection, hello, watched < self.watched_max) {
             Ok(mut program) => {
                 // A process is one program at a time. 0 stands for processes without a number in this namespace.
@@ -88,6 +89,9 @@ impl Session {
                     self.process_ended(program.reader());
                 }
                 self.fault.adopted(&program);
+                if let Some(recording) = &mut self.accesses.recording {
+                    recording.begins(program.reader(), parent, &name);
+                }
                 program.want_reads(self.interest);
                 self.walking.begin(&mut program, now);
                 if known {
@@ -166,4 +170,10 @@ impl Session {
         self.streams += 1;
         Some(stream)
     }
+}
+
+/// The file name of the program; that of the process, which may be cut, if there is none.
+fn program_name(hello: &Hello) -> String {
+    let name = hello.argv0.rsplit('/').next().unwrap_or_default();
+    if name.is_empty() { hello.comm.clone() } else { name.to_owned() }
 }

@@ -67,15 +67,15 @@ impl Session {
                     let mut reads = Reads::new(&mut self.policy, now, of);
                     self.observed.waits += u64::from(waited.is_some());
                     let mut waited = waited.map(|waited| Nanos(waited.as_nanos() as u64));
-                    if let Some(learning) = &mut self.learning {
-                        learning.mapped((file, &path), &ranges, waited, (&self.mounts, now));
-                    }
+                    let seen = (&ranges[..], waited);
+                    self.accesses.mapped(of, (file, &path), seen, (&self.mounts, now));
                     for range in ranges {
                         reads.take_pages(file, range, waited.take());
                     }
                     reads.tell();
                     told += reads.told_blocks();
                 }
+                Observation::Begins { .. } | Observation::Needs { .. } if !self.observes => {}
                 Observation::Begins { process, mapping, file, path, range } => {
                     self.begin_order((process, mapping), file, path, range);
                 }

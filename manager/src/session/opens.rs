@@ -145,8 +145,8 @@ impl Session {
         self.openers.opens = Some(opens);
         self.openers.is_behind = has_more;
         let (walking, arguments) = (&self.walking, self.arguments.as_mut());
-        let learning = self.learning.as_mut().map(|learning| (learning, &self.mounts));
-        let mut known = Known { files: self.files.as_ref(), arguments, learning };
+        let accesses = (&mut self.accesses, &self.mounts);
+        let mut known = Known { files: self.files.as_ref(), arguments, accesses };
         for opener in &mut self.openers.openers {
             if opener.touches.is_empty() {
                 continue;

@@ -24,8 +24,8 @@ impl Session {
         let (policy, ended_programs) = (&mut self.policy, &mut self.ended_programs);
         let (walking, streams) = (&mut self.walking, &mut self.streams);
         let (files, arguments) = (self.files.as_ref(), self.arguments.as_mut());
-        let learning = self.learning.as_mut().map(|learning| (learning, &self.mounts));
-        let mut known = Known { files, arguments, learning };
+        let accesses = (&mut self.accesses, &self.mounts);
+        let mut known = Known { files, arguments, accesses };
         let mut touches = Vec::new();
         let (mut behind, mut ended_processes, mut advices) = (false, Vec::new(), Vec::new());
         self.programs.retain_mut(|program| {
@@ -35,7 +35,7 @@ impl Session {
             program.drain_while(ended, |event| {
                 match event {
                     Event::Call(record) => {
-                        known.learning.iter_mut().for_each(|(learning, _)| learning.call(&record));
+                        known.accesses.0.call(&record);
                         reads.take(record);
                     }
                     Event::Touch(touch) => touches.push(touch),
@@ -47,7 +47,7 @@ impl Session {
             let told_blocks = reads.told_blocks();
             walking.take((of, &mut program.walker), &mut known, &touches, now);
             touches.clear();
-            known.learning.iter_mut().for_each(|(learning, _)| learning.take_calls());
+            known.accesses.0.take_calls(of);
             let is_behind = told_blocks >= TURN_BLOCKS_MAX;
             behind |= is_behind;
             if ended && !is_behind {
@@ -72,5 +72,6 @@ impl Session {
         self.end_arguments(process);
         self.end_advice(process);
         self.end_observed(process);
+        self.accesses.recording.iter_mut().for_each(|recording| recording.ends(process));
     }
 }

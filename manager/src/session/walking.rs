@@ -26,8 +26,9 @@ use foretell_policy::{HinterId, Nanos, ReaderId, StreamId};
 use foretell_protocol::{STALL_THRESHOLD_NS, Touch};
 
 use super::Session;
+use super::accesses::Accesses;
 use super::arguments::Arguments;
-use super::learning::{Learning, REPLAY};
+use super::learning::REPLAY;
 use super::names::Names;
 use crate::driver::done::Ahead;
 use crate::lineage::ProcessId;
@@ -118,7 +119,7 @@ pub(crate) struct Walker {
 pub(super) struct Known<'a> {
     pub(super) files: Option<&'a ProcessFiles>,
     pub(super) arguments: Option<&'a mut Arguments>,
-    pub(super) learning: Option<(&'a mut Learning, &'a Mounts)>,
+    pub(super) accesses: (&'a mut Accesses, &'a Mounts),
 }
 
 impl Known<'_> {
@@ -136,6 +137,8 @@ pub(crate) struct Walking {
     is_on: bool,
     /// Whether any program is watched.
     watches: bool,
+    /// Names are followed for a recording, if for nothing else.
+    is_recorded: bool,
     next_number: u64,
     looks_at: Nanos,
     interval: Duration,
@@ -149,11 +152,13 @@ pub(crate) struct Walking {
 }
 
 impl Walking {
-    /// `is_on`: whether anything is looked up ahead. `counts`: whether programs are watched also without that.
-    pub(super) fn new(is_on: bool, counts: bool) -> Self {
+    /// `is_on`: whether anything is looked up ahead. `counts`: whether programs are watched also without that. `is_recorded`:
+    /// whether all names are followed for a recording.
+    pub(super) fn new(is_on: bool, counts: bool, is_recorded: bool) -> Self {
         Walking {
             is_on,
-            watches: is_on || counts,
+            watches: is_on || counts || is_recorded,
+            is_recorded,
             next_number: 0,
             looks_at: Nanos::ZERO,
             interval: LOOK_MIN,
@@ -189,7 +194,7 @@ impl Walking {
 
     /// Whether there is room for the walks of another process.
     pub(super) fn has_room(&self) -> bool {
-        self.is_on && self.memory_bytes < MEMORY_MAX_BYTES
+        (self.is_on || self.is_recorded) && self.memory_bytes < MEMORY_MAX_BYTES
     }
 
     fn can_watch(&self, program: &Program) -> bool {
@@ -218,7 +223,7 @@ impl Walking {
             return;
         }
         walker.touched_at = now;
-        let Some(files) = known.files.filter(|_| self.is_on) else {
+        let Some(files) = known.files.filter(|_| self.is_on || self.is_recorded) else {
             return walker.count_quick(touches);
         };
         let mut quick_touches = walker.quick_touches;
@@ -227,8 +232,10 @@ impl Walking {
         for touch in touches {
             let place = names.place(process, files, touch);
             let Some((folder, name)) = place else { continue };
-            if let Some((learning, mounts)) = &mut known.learning {
-                learning.touch(folder, name, touch, mounts);
+            let (accesses, mounts) = &mut known.accesses;
+            accesses.touch(ReaderId(process), (folder, name), touch, mounts);
+            if !self.is_on {
+                continue;
             }
             let Some(action) = action_of(touch) else { continue };
             let waited = touch.duration_ns >= STALL_THRESHOLD_NS;
@@ -239,7 +246,7 @@ impl Walking {
             walk.touch(walks::Touch { folder, name, action, waited });
         }
         walker.quick_touches = quick_touches;
-        walker.is_due = true;
+        walker.is_due = self.is_on;
     }
 
     /// The report so far.
@@ -410,9 +417,9 @@ impl Session {
         }
         let count = self.programs.len();
         let first = self.walking.next_look % count;
-        let learns = self.watches_to_learn();
+        let is_followed = self.accesses.watches(now);
         let (mut has_changed, mut is_young, mut glimpses) = (false, false, GLIMPSES_MAX);
-        let (mut waits, learns_at_all) = (0, self.learning.is_some());
+        let (mut waits, learns_at_all) = (0, self.accesses.learning.is_some());
         for at in (first..first + count.min(LOOKS_MAX)).map(|at| at % count) {
             let is_read = self.reads_ahead(at);
             let program = &mut self.programs[at];
@@ -421,7 +428,7 @@ impl Session {
                 waits += if learns_at_all { program.count_new_waits() } else { 0 };
             }
             is_young |= now.saturating_sub(program.walker.begun_at) < YOUNG;
-            let is_quiet = program.walker.is_quiet(now, is_read) && !learns;
+            let is_quiet = program.walker.is_quiet(now, is_read) && !is_followed;
             if !is_quiet && !program.wants_names() && self.walking.can_watch(program) {
                 let (names, walk) = program.walker.path_made();
                 names.forget();
@@ -431,7 +438,8 @@ impl Session {
                 program.want_names(false);
             }
         }
-        self.learning.iter_mut().for_each(|learning| learning.have_waited(waits, now));
+        let learning = self.accesses.learning.iter_mut();
+        learning.for_each(|learning| learning.have_waited(waits, now));
         self.note_memory_of_walks();
         self.walking.next_look = first + LOOKS_MAX.min(count);
         let interval = if has_changed { LOOK_MIN } else { self.walking.interval * 2 };
@@ -472,7 +480,10 @@ impl Session {
     pub(super) fn walk_ahead(&mut self) {
         for Ahead { walk: number, listed, on, waited } in self.driver.take_ahead() {
             if number == REPLAY {
-                self.learning.iter_mut().for_each(|learning| learning.looked_up(on, waited));
+                self.accesses
+                    .learning
+                    .iter_mut()
+                    .for_each(|learning| learning.looked_up(on, waited));
                 continue;
             }
             let Some((_, walker)) = self.walker(number) else { continue };

@@ -1,0 +1,161 @@
+//! `foretell record`: runs a program and records what it reads; and what `foretell run --replay` needs of a recording.
+//!
+//! The run is one of `foretell run --no-hints` ([`crate::run`]), with a recording beside it. The file is written while the program
+//! runs, so it is made at the start, unlike other outputs. It is emptied when all else is known to be right.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{ErrorKind, Seek};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use foretell_manager::learn::recording::Meta;
+use foretell_manager::learn::recording::reader::Reader;
+use foretell_manager::learn::recording::replay::Moves;
+use foretell_manager::recorded::Record;
+use foretell_manager::{Replayed, Report};
+
+use crate::failure::{FAILED_BEFORE, Failure, note};
+use crate::run::{self, RunArgs};
+use crate::size;
+
+pub(crate) const HELP: &str = "\
+PROGRAM runs as under `foretell run --no-hints`: nothing is prefetched, and its output, exit code \
+and signals stay its own. If it is killed, or the disk is full, the recording holds what came before.
+
+What is recorded: each open, each question about a name (stat, readlink, ...), each read, and each part \
+of a mapped file that is touched, with the time, the process and, for calls, how long they took. Data is \
+not recorded; names of files are. Of programs in which foretell cannot see calls (static and Go programs), \
+only what the positions of their open files show.
+
+Examples:
+  foretell record -o run.ftr -- ./analyse data/*.h5
+  foretell report run.ftr -o report.html                        shows it
+  foretell run --replay run.ftr -- ./analyse data/*.h5          looks ahead in it
+  foretell sim replay run.ftr --disk network --hints none,all   predicts other machines";
+
+#[derive(Args)]
+pub(crate) struct RecordArgs {
+    /// The file to write; what it has is replaced
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+
+    /// Print no summary
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// Write the summary's figures to FILE as JSON (- for standard output, after PROGRAM's output)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+/// Runs the program and ends as it ended; returns only on failure.
+pub(crate) fn record(args: RecordArgs, theirs: Vec<OsString>) -> Result<ExitCode, Failure> {
+    let RecordArgs { output, quiet, json, command } = args;
+    run::run(RunArgs::recorded(output, (quiet, json), command), theirs)
+}
+
+fn refused(path: &Path, why: impl std::fmt::Display) -> Failure {
+    Failure { code: FAILED_BEFORE, line: format!("--output: {}: {why}", path.display()) }
+}
+
+/// The file of a recording, empty, and what it is of.
+pub(crate) fn to_record(path: &Path, command: &[OsString]) -> Result<Record, Failure> {
+    if path.as_os_str() == "-" {
+        return Err(refused(path, "standard output is the program's; give a file"));
+    }
+    match std::fs::metadata(path) {
+        // Opening a pipe would wait for its reader.
+        Ok(known) if !known.is_file() && !known.file_type().is_char_device() => {
+            return Err(refused(path, "it is no regular file; give another one"));
+        }
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(refused(path, error)),
+        _ => {}
+    }
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).mode(0o666);
+    let file = options.open(path).map_err(|error| refused(path, error))?;
+    let folder = std::env::current_dir().unwrap_or_default().into_os_string().into_vec();
+    let began_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let command = command.iter().map(|word| word.as_bytes().into()).collect();
+    Ok(Record { file, meta: Meta { command, folder: folder.into(), began_s } })
+}
+
+/// Says on standard error if the recording ends before the run.
+pub(crate) fn tell_problem(path: &Path, report: &Report) {
+    let recorded = report.recorded.as_ref();
+    let why = match recorded {
+        None => Some("the manager failed"),
+        Some(recorded) => recorded.problem.as_deref(),
+    };
+    if let Some(why) = why {
+        let path = path.display();
+        note(format!("{path}: {why}; the recording has only the part of the run before that"));
+    }
+}
+
+/// The part of the summary that is about the recording.
+pub(crate) fn summary(recorded: &foretell_manager::RecordReport) -> String {
+    let lost = match recorded.lost {
+        0 => String::new(),
+        lost => format!(", {lost} events lost"),
+    };
+    format!(
+        "recorded {} reads of {} in {} files, {} names{lost}: {}",
+        recorded.reads,
+        size::display(recorded.read_bytes),
+        recorded.files,
+        recorded.touches,
+        size::display(recorded.file_bytes)
+    )
+}
+
+/// A folder that has moved.
+#[derive(Clone, Debug)]
+pub(crate) struct Moved {
+    old: PathBuf,
+    new: PathBuf,
+}
+
+/// Parses `OLD=NEW`.
+pub(crate) fn moved(text: &str) -> Result<Moved, String> {
+    let (old, new) = text
+        .split_once('=')
+        .filter(|(old, new)| !old.is_empty() && !new.is_empty())
+        .ok_or("give the old and the new folder, as /old/data=/new/data")?;
+    let absolute = |path| std::path::absolute(path).map_err(|error| format!("{path}: {error}"));
+    Ok(Moved { old: absolute(old)?, new: absolute(new)? })
+}
+
+/// The recording in the file `path`, checked at its beginning.
+pub(crate) fn replayed(path: &Path, moves: &[Moved]) -> Result<Replayed, Failure> {
+    let failed = |why: &dyn std::fmt::Display| Failure {
+        code: FAILED_BEFORE,
+        line: format!("--replay: {}: {why}", path.display()),
+    };
+    let open = || {
+        let file = File::open(path)?;
+        match file.metadata()?.is_file() {
+            true => Ok(file),
+            false => Err(std::io::Error::from(ErrorKind::IsADirectory)),
+        }
+    };
+    let not_a_file = |error: std::io::Error| match error.kind() {
+        ErrorKind::IsADirectory => failed(&"it is no regular file; give a recording"),
+        _ => failed(&error),
+    };
+    let mut file = open().map_err(not_a_file)?;
+    Reader::new(&file).map_err(|refusal| failed(&refusal))?;
+    file.rewind().map_err(|error| failed(&error))?;
+    let bytes = |path: &Path| OsStr::as_bytes(path.as_os_str()).to_vec();
+    let moves = moves.iter().map(|moved| (bytes(&moved.old), bytes(&moved.new))).collect();
+    Ok(Replayed { name: path.display().to_string(), file, moves: Moves::new(moves) })
+}

@@ -1,0 +1,189 @@
+use proptest::prelude::*;
+
+use super::encoder::Encoder;
+use super::reader::{Ending, Reader, Refusal};
+use super::replay::{Moves, profile};
+use super::*;
+
+fn meta() -> Meta {
+    Meta { command: vec![b"cat"[..].into(), b"a"[..].into()], folder: b"/w"[..].into(), began_s: 7 }
+}
+
+fn read(at: u64, file: u32, offset: u64, length: u64) -> Event {
+    let (file, origin) = (PathId(file), Origin::Call);
+    let what = What::Read { file, offset_bytes: offset, length_bytes: length, origin };
+    Event { at_ns: at * TICK_NS, took_ns: 12 * TICK_NS, process: 4711, what }
+}
+
+/// The bytes of a recording, with chunks of so many events, and where its chunks end.
+fn encoded(paths: &[&str], events: &[Event], each: usize) -> (Vec<u8>, Vec<usize>) {
+    let (mut encoder, header) = Encoder::new(&meta());
+    let mut bytes = header.to_vec();
+    for (at, path) in paths.iter().enumerate() {
+        assert_eq!(encoder.path(path.as_bytes()), Some(PathId(at as u32)));
+    }
+    let mut ends = Vec::new();
+    for events in events.chunks(each) {
+        events.iter().for_each(|event| encoder.push(event));
+        bytes.extend(encoder.take_chunk().expect("events"));
+        ends.push(bytes.len());
+    }
+    (bytes, ends)
+}
+
+fn decoded(bytes: &[u8]) -> (Vec<Event>, Ending) {
+    let mut reader = Reader::new(bytes).expect("a recording");
+    let mut events = Vec::new();
+    while let Some(event) = reader.next_event().expect("bytes") {
+        events.push(event);
+    }
+    assert!(reader.next_event().expect("bytes").is_none());
+    (events, reader.ending())
+}
+
+fn some_events() -> Vec<Event> {
+    let event = |at: u64, process, what| Event { at_ns: at * TICK_NS, took_ns: 0, process, what };
+    let touch = |path, acts| What::Touch { path: PathId(path), acts };
+    let parts =
+        |origin| What::Read { file: PathId(1), offset_bytes: 1 << 62, length_bytes: 4096, origin };
+    vec![
+        event(5, 9, What::Begins { parent: 0, name: b"sh"[..].into() }),
+        event(9, 10, What::Begins { parent: 9, name: b"cat"[..].into() }),
+        event(10, 10, touch(0, Acts::OPEN)),
+        event(7, 9, touch(1, Acts::LOOK | Acts::FAIL)),
+        read(40, 0, 0, 4096),
+        read(90, 0, 4096, 4096),
+        read(140, 0, 8192, 0),
+        event(200, 10, parts(Origin::Pages)),
+        event(u64::MAX / TICK_NS, 11, parts(Origin::Outside)),
+        event(150, 10, What::Ends),
+        Event { at_ns: 150 * TICK_NS, took_ns: 0, process: 0, what: What::Close { lost: 3 } },
+    ]
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let events = some_events();
+    for each in [1, 3, 100] {
+        let (bytes, _) = encoded(&["/data/a", "/data/b"], &events, each);
+        assert_eq!(decoded(&bytes), (events.clone(), Ending::Whole { lost: 3 }));
+        let mut reader = Reader::new(&bytes[..]).expect("a recording");
+        assert_eq!(reader.meta(), &meta());
+        while reader.next_event().expect("bytes").is_some() {}
+        assert_eq!(reader.paths(), [Arc::from(&b"/data/a"[..]), Arc::from(&b"/data/b"[..])]);
+    }
+}
+
+#[test]
+fn a_read_takes_few_bytes() {
+    let of = |events: &[Event]| encoded(&["/a", "/b"], events, usize::MAX).0.len();
+    let per_read = |each: &dyn Fn(u64) -> Event| {
+        let events: Vec<Event> = (0..1000).map(each).collect();
+        (of(&events) - of(&events[..1])) as f64 / 999.0
+    };
+    let sequential = per_read(&|at| read(at * 100, 0, at * 65536, 65536));
+    assert!(sequential <= 5.0, "{sequential}");
+    let random = per_read(&|at| read(at * 3000, 0, (at * 7919 % 1000) << 30, 4096));
+    assert!(random <= 11.0, "{random}");
+    let of_two_files = per_read(&|at| read(at * 3000, at as u32 % 2, at * 7_654_321, at * 5));
+    assert!(of_two_files <= 13.0, "{of_two_files}");
+}
+
+#[test]
+fn a_recording_that_is_cut_off_is_read_to_its_last_whole_chunk() {
+    let events = some_events();
+    let (bytes, ends) = encoded(&["/data/a", "/data/b"], &events, 2);
+    for cut in ends[0]..bytes.len() {
+        let whole = ends.iter().filter(|&&end| end <= cut).count();
+        assert_eq!(decoded(&bytes[..cut]), (events[..2 * whole].to_vec(), Ending::Cut), "{cut}");
+    }
+    for cut in 0..ends[0] {
+        let refusal = Reader::new(&bytes[..cut]).expect_err("no whole chunk");
+        let is_right = match refusal {
+            Refusal::NotOne => cut < HEADER_BYTES,
+            Refusal::Empty => cut >= HEADER_BYTES,
+            Refusal::Io(_) | Refusal::Version(_) => false,
+        };
+        assert!(is_right, "{cut}: {refusal}");
+    }
+}
+
+#[test]
+fn other_files_and_other_versions_are_refused() {
+    let (mut bytes, _) = encoded(&["/a", "/b"], &some_events(), 100);
+    assert!(matches!(Reader::new(&b"1 execve(\"/bin/cat\", ...)"[..]), Err(Refusal::NotOne)));
+    bytes[8] = 9;
+    assert!(matches!(Reader::new(&bytes[..]), Err(Refusal::Version(9))));
+}
+
+#[test]
+fn damage_in_a_chunk_ends_the_recording_before_it() {
+    let events = some_events();
+    let (bytes, ends) = encoded(&["/data/a", "/data/b"], &events, 2);
+    for at in ends[0]..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x41;
+        let before = ends.iter().filter(|&&end| end <= at).count();
+        let (read, ending) = decoded(&damaged);
+        assert_eq!(read, events[..2 * before], "{at}");
+        assert!(matches!(ending, Ending::Damaged | Ending::Cut), "{at}");
+    }
+}
+
+#[test]
+fn a_recording_becomes_a_profile_with_moved_folders() {
+    let (bytes, _) = encoded(&["/data/a", "/database"], &some_events(), 100);
+    let moves = Moves::new(vec![
+        (b"/".to_vec(), b"/root/".to_vec()),
+        (b"/data/".to_vec(), b"/new".to_vec()),
+    ]);
+    let profile = profile(Reader::new(&bytes[..]).expect("a recording"), &moves).expect("bytes");
+    let steps: Vec<_> = profile.steps.iter().map(|step| (&*step.path, step.acts)).collect();
+    let end = Acts::OPEN | Acts::READ | Acts::END;
+    let mapped = Acts::LOOK | Acts::FAIL | Acts::READ | Acts::MAP;
+    assert_eq!(steps, [(&b"/new/a"[..], end), (&b"/root/database"[..], mapped)]);
+    assert!(profile.steps[0].is_whole() && profile.steps.iter().all(|step| step.is_likely()));
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let origin = prop_oneof![Just(Origin::Call), Just(Origin::Pages), Just(Origin::Outside)];
+    let read =
+        (0_u32..2, any::<u64>(), any::<u64>(), origin).prop_map(|(file, at, length, origin)| {
+            What::Read { file: PathId(file), offset_bytes: at, length_bytes: length, origin }
+        });
+    let touch = (0_u32..2, any::<u8>())
+        .prop_map(|(path, bits)| What::Touch { path: PathId(path), acts: Acts::from_bits(bits) });
+    let name = proptest::collection::vec(any::<u8>(), 0..20);
+    let begins =
+        (any::<u32>(), name).prop_map(|(parent, name)| What::Begins { parent, name: name.into() });
+    let what = prop_oneof![read, touch, begins, Just(What::Ends)];
+    let ticks = 0..u64::MAX / TICK_NS / 4;
+    (ticks.clone(), ticks, any::<u32>(), what).prop_map(|(at, took, process, what)| Event {
+        at_ns: at * TICK_NS,
+        took_ns: took * TICK_NS,
+        process,
+        what,
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_events_are_read_as_they_were_written(
+        events in prop::collection::vec(any_event(), 1..40),
+        each in 1_usize..10,
+    ) {
+        let (bytes, _) = encoded(&["/a", "/b"], &events, each);
+        prop_assert_eq!(decoded(&bytes), (events, Ending::Cut));
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_harm(payload in prop::collection::vec(any::<u8>(), 1..300)) {
+        let (mut bytes, _) = encoded(&["/a", "/b"], &some_events()[..3], 100);
+        bytes.extend_from_slice(CHUNK_MAGIC);
+        bytes.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&crc32fast::hash(&payload).to_le_bytes());
+        bytes.extend_from_slice(&payload);
+        let (events, _) = decoded(&bytes);
+        prop_assert!(events.len() >= 3 && events.len() <= 3 + payload.len());
+    }
+}

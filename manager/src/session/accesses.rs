@@ -1,0 +1,134 @@
+//! What programs touch and read, with the paths of the files: for [learning](super::learning) and for [recordings](super::recording).
+//!
+//! Names come from the touches of programs, files and their parts from records of reads, from page tables, and from the positions
+//! of open files of programs outside. A read names a file by its number. An open is a record, which has the number, and a touch,
+//! which has the path; both returned at the same time. So a turn first takes in its records of opens, then its touches, then its
+//! reads.
+
+use std::ops::Range;
+use std::path::Path;
+
+use foretell_policy::{FileId, Nanos, ReaderId};
+use foretell_protocol::{Record, RecordKind, Touch};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::learning::Learning;
+use super::recording::Recording;
+use crate::driver::file::file_id;
+use crate::mounts::Mounts;
+use crate::outside::Sighting;
+
+/// Reads that wait for the open that names their file, in a turn.
+const CALLS_MAX: usize = 1 << 16;
+
+/// See the [module](self).
+#[derive(Default)]
+pub(super) struct Accesses {
+    /// `None` if nothing is to be learned.
+    pub(super) learning: Option<Learning>,
+    /// `None` if nothing is to be recorded.
+    pub(super) recording: Option<Recording>,
+    /// Opens of this turn: when they returned, and their files.
+    opens: Vec<(u64, FileId)>,
+    /// Reads of this turn.
+    calls: Vec<Record>,
+    path: Vec<u8>,
+}
+
+impl Accesses {
+    pub(super) fn new(learning: Option<Learning>, recording: Option<Recording>) -> Self {
+        Accesses { learning, recording, ..Accesses::default() }
+    }
+
+    /// Whether nobody wants to know.
+    fn is_idle(&self) -> bool {
+        self.learning.is_none() && self.recording.is_none()
+    }
+
+    /// Whether programs are to report their names and reads.
+    pub(super) fn watches(&self, now: Nanos) -> bool {
+        self.records() || self.learning.as_ref().is_some_and(|learning| learning.watches(now))
+    }
+
+    /// Whether all of the run is recorded.
+    pub(super) fn records(&self) -> bool {
+        self.recording.as_ref().is_some_and(Recording::goes_on)
+    }
+
+    /// A program has read or opened a file. Its path may come with the touch that follows.
+    pub(super) fn call(&mut self, record: &Record) {
+        if self.is_idle() {
+            return;
+        }
+        if record.kind == RecordKind::Open && record.inode != 0 {
+            self.opens.push((record.end_ns, file_id(record.device, record.inode)));
+        } else if record.kind == RecordKind::Read && self.calls.len() < CALLS_MAX {
+            self.calls.push(*record);
+        }
+    }
+
+    /// A program has touched a name in a folder.
+    pub(super) fn touch(
+        &mut self,
+        process: ReaderId,
+        (folder, name): (&[u8], &[u8]),
+        touch: &Touch,
+        mounts: &Mounts,
+    ) {
+        if self.is_idle() {
+            return;
+        }
+        self.path.clear();
+        self.path.extend_from_slice(folder);
+        if !folder.ends_with(b"/") {
+            self.path.push(b'/');
+        }
+        self.path.extend_from_slice(name);
+        let same = |&&(end_ns, _): &&(u64, FileId)| end_ns == touch.end_ns;
+        let opened = self.opens.iter().find(same).filter(|_| touch.flags.is_open());
+        let opened = opened.map(|&(_, file)| file);
+        if let Some(learning) = &mut self.learning {
+            learning.touched(&self.path, touch, opened, mounts);
+        }
+        if let Some(recording) = &mut self.recording {
+            recording.touched(process, &self.path, touch, opened);
+        }
+    }
+
+    /// Takes in the reads of this turn, after its touches.
+    pub(super) fn take_calls(&mut self, process: ReaderId) {
+        for record in self.calls.drain(..) {
+            self.learning.iter_mut().for_each(|learning| learning.has_read(&record));
+            self.recording.iter_mut().for_each(|recording| recording.has_read(process, &record));
+        }
+        self.opens.clear();
+    }
+
+    /// A process has touched parts of a mapped file.
+    pub(super) fn mapped(
+        &mut self,
+        process: ReaderId,
+        (file, path): (FileId, &Path),
+        (ranges, waited): (&[Range<u64>], Option<Nanos>),
+        (mounts, now): (&Mounts, Nanos),
+    ) {
+        if let Some(learning) = &mut self.learning {
+            learning.mapped((file, path), ranges, waited, (mounts, now));
+        }
+        if let Some(recording) = &mut self.recording {
+            recording.mapped(process, (file, path), ranges, waited);
+        }
+    }
+
+    /// A process outside was seen to have read.
+    pub(super) fn sighted(&mut self, sighting: &Sighting) {
+        self.learning.iter_mut().for_each(|learning| learning.sighted(&sighting.opened));
+        self.recording.iter_mut().for_each(|recording| recording.sighted(sighting));
+    }
+}
+
+/// CLOCK_MONOTONIC.
+pub(super) fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
