@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use foretell_sim::replay::Disclosed;
 use foretell_sim::replay::activity::{Activity, Known};
 use foretell_sim::trace::recording::{LeftOut, Recording, State, What, is_on_no_disk};
-use foretell_sim::trace::{Trace, TraceError, dxt, strace};
+use foretell_sim::trace::{Trace, TraceError, dxt, recorded, strace};
 
 use super::recording::{not_a_recording, recorded_at, shown};
 use super::replay_args::{ReplayArgs, Source};
@@ -25,6 +25,11 @@ pub(super) fn activity(args: &ReplayArgs) -> Result<(Activity, Vec<String>), Fai
     }
     let path = recorded_at(&args.trace)?;
     let (activity, mut lacking) = match args.format {
+        // Its format is plain, so it need not be given.
+        Source::Strace | Source::Record if recorded::is_one(path) => {
+            of_recording(args, recorded::open(path))?
+        }
+        Source::Record => of_recording(args, recorded::open(path))?,
         Source::Strace => {
             let folder = std::env::current_dir()
                 .map_err(|error| Failure::failed(format!("the current folder: {error}")))?;

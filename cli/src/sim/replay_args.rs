@@ -18,13 +18,15 @@ pub(super) const HELP: &str = "\
 Examples:
   strace -f -ttt -T -y -o run.strace PROGRAM ARGUMENTS...       records a run
   foretell sim replay run.strace --root /data --disks 1,2,4,8 --hints none,all
+  foretell record -o run.ftr -- PROGRAM ARGUMENTS...             records a run, too
+  foretell sim replay run.ftr --disk network --hints none,all
   foretell sim replay run.strace --root /data --disk object-store --cache 64MiB,1GiB --json -
 
 A recording says which bytes were read, in which order, and how much work lay between the reads. \
 The rest is a model: all figures are predictions. If strace slows the program down, record with -e \
 trace=%desc,%file,%process; the time of other calls then counts as work. Put only the files below \
 --root on the modelled disks. Sizes and inode numbers come from the files, if they still exist. \
-Recordings without call durations (strace without -T, and formats other than strace and dxt) have \
+Recordings without call durations (strace without -T, and formats other than strace, dxt and record) have \
 no work between reads; --think-us sets it. Each process begins when another one creates it, and \
 waits for the others where it did in the recording.
 
@@ -79,7 +81,7 @@ pub(crate) struct ReplayArgs {
         help = format!("Its format: {}; each also compressed with gzip or zstd", Source::names()))]
     pub(super) format: Source,
 
-    /// Formats strace and dxt: only files below this folder are on the modelled disks; other reads take the time they took
+    /// Formats strace, dxt and record: only files below this folder are on the modelled disks; other reads take the time they took
     /// [default: all files, with their folders already known]
     #[arg(long, value_name = "FOLDER")]
     pub(super) root: Option<PathBuf>,
@@ -173,6 +175,7 @@ pub(crate) struct ReplayArgs {
 pub(super) enum Source {
     Strace,
     Dxt,
+    Record,
     Reads(Format),
 }
 
@@ -181,12 +184,13 @@ impl Source {
         match self {
             Source::Strace => "strace",
             Source::Dxt => "dxt",
+            Source::Record => "record",
             Source::Reads(format) => format.name(),
         }
     }
 
     pub(super) fn names() -> String {
-        format!("strace, dxt, {}", Format::names())
+        format!("strace, dxt, record, {}", Format::names())
     }
 }
 
@@ -197,6 +201,7 @@ impl std::str::FromStr for Source {
         match text {
             "strace" => Ok(Source::Strace),
             "dxt" => Ok(Source::Dxt),
+            "record" => Ok(Source::Record),
             _ => text.parse().map(Source::Reads).map_err(|_: String| {
                 format!("unknown format {text:?}; known are {}", Source::names())
             }),

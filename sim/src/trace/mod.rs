@@ -6,7 +6,7 @@
 //!
 //! Each format has its own file, with its `Decoder` and its constant of [`Format`]. A new format needs that
 //! file, its `mod` here and an entry in [`Format::ALL`]. Recordings of whole programs also have names and the time between
-//! reads. They are a [`recording`], which [`mod@strace`] and [`dxt`] read, and not a `Trace`.
+//! reads. They are a [`recording`], which [`mod@strace`], [`dxt`] and [`recorded`] read, and not a `Trace`.
 //!
 //! What may fail: the file cannot be read, is empty, or is malformed. The iterator then gives one
 //! [`TraceError`], whose message is one line, and ends. All reads before the error are given first.
@@ -20,6 +20,7 @@ mod input;
 pub mod opens;
 mod oracle_general;
 mod reads;
+pub mod recorded;
 pub mod recording;
 pub mod strace;
 mod vscsi;
@@ -70,7 +71,7 @@ impl TraceRead {
 }
 
 /// Formats that only `foretell sim replay` reads; they have no [`Format`].
-const OF_REPLAY: [&str; 2] = ["strace", "dxt"];
+const OF_REPLAY: [&str; 3] = ["strace", "dxt", "record"];
 
 /// A file format of recordings. Each has its own file, which describes it.
 #[derive(Clone, Copy)]

@@ -1,5 +1,6 @@
 //! What whole programs did: the names that they resolved, the bytes that they read, and the time that they
-//! spent on other things in between. [`strace`](super::strace) and [`dxt`](super::dxt) make recordings.
+//! spent on other things in between. [`strace`](super::strace),
+//! [`dxt`](super::dxt) and [`recorded`](super::recorded) make recordings.
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
