@@ -21,6 +21,7 @@ mod orphan;
 mod output_file;
 mod panics;
 mod record;
+mod report;
 mod run;
 mod signals;
 mod sim;
@@ -68,6 +69,9 @@ enum Command {
     /// Record what a program reads, and when: foretell record -o run.ftr -- PROGRAM
     #[command(after_help = record::HELP)]
     Record(record::RecordArgs),
+    /// Show a recording as a page: foretell report run.ftr -o report.html
+    #[command(after_help = report::HELP)]
+    Report(report::ReportArgs),
     /// Mount an object store or a folder as a file system that takes hints and caches data in bounded memory
     #[command(after_help = mount::HELP)]
     Mount(mount::MountArgs),
@@ -219,6 +223,7 @@ impl Command {
             Command::Check(args) => check::check(&args),
             Command::Learned(args) => learned::learned(args),
             Command::Record(args) => record::record(args, theirs),
+            Command::Report(args) => report::report(&args),
             Command::Mount(args) => mount::mount(&args),
             Command::Unmount { mountpoint } => mount::unmount(&mountpoint),
             Command::Demo(args) => demo::demo(&args),

@@ -91,7 +91,7 @@ pub(crate) struct RunArgs {
     workload: Option<String>,
 
     /// Look ahead in a recording that `foretell record` has made, in place of what earlier runs have shown
-    #[arg(long, value_name = "FILE", conflicts_with = "no_hints")]
+    #[arg(long, value_name = "FILE", conflicts_with = "no-hints")]
     replay: Option<PathBuf>,
 
     /// Files that the recording has below the folder OLD are now below NEW; may be given several times
