@@ -39,8 +39,10 @@ fn the_main_thread_of_every_command() {
     let file = folder.path().join("f");
     fs::write(&file, "1\n").expect("written");
     let [folder, file] = [folder.path(), &file].map(|path| path.to_str().expect("UTF-8"));
-    let table: [(&[&str], i32); 9] = [
+    let table: [(&[&str], i32); 11] = [
         (&["run", "--", "true"], 125),
+        (&["record", "-o", file, "--", "true"], 125),
+        (&["report", file, "--json", "-"], 1),
         (&["mount", folder, folder], 1),
         (&["unmount", folder], 1),
         (&["hint", file], 1),
@@ -287,4 +289,16 @@ fn no_memory_left_is_one_line_too() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.starts_with("foretell: no memory left: "), "{said}");
+}
+
+#[test]
+fn the_writer_of_a_recording() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut record = armed("foretell-record");
+    record.args(["record", "-o"]).arg(folder.path().join("run.ftr"));
+    let output = record.args(["--", "sh", "-c", "echo out; exit 5"]).output().expect("it runs");
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(5), &b"out\n"[..]));
+    let said = String::from_utf8_lossy(&output.stderr);
+    let told = said.lines().filter(|line| line.contains("internal error")).count();
+    assert!(told == 1 && said.contains("its writer has failed"), "{said}");
 }

@@ -77,6 +77,12 @@ impl ProcessFiles {
         is("root", Path::new("/")) && is("ns/mnt", &self.mounts)
     }
 
+    /// Whether the process has ended.
+    pub(crate) fn is_gone(process: ProcessId) -> bool {
+        let root = std::fs::read_link(format!("/proc/{process}/root"));
+        root.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    }
+
     /// The folder that a process takes relative paths from. It has none if it was removed.
     pub(crate) fn working_folder(&self, process: ProcessId) -> Option<Option<PathBuf>> {
         self.shares_paths(process).then_some(())?;

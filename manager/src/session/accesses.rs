@@ -21,6 +21,9 @@ use crate::outside::Sighting;
 /// Reads that wait for the open that names their file, in a turn.
 const CALLS_MAX: usize = 1 << 16;
 
+/// Opens that are kept for the next turn: more than threads that open at one moment.
+const OPENS_KEPT: usize = 16;
+
 /// See the [module](self).
 #[derive(Default)]
 pub(super) struct Accesses {
@@ -28,7 +31,7 @@ pub(super) struct Accesses {
     pub(super) learning: Option<Learning>,
     /// `None` if nothing is to be recorded.
     pub(super) recording: Option<Recording>,
-    /// Opens of this turn: when they returned, and their files.
+    /// Opens of this turn, and the last ones before: when they returned, and their files.
     opens: Vec<(u64, FileId)>,
     /// Reads of this turn.
     calls: Vec<Record>,
@@ -101,7 +104,9 @@ impl Accesses {
             self.learning.iter_mut().for_each(|learning| learning.has_read(&record));
             self.recording.iter_mut().for_each(|recording| recording.has_read(process, &record));
         }
-        self.opens.clear();
+        // The touch of the last ones may not be written yet.
+        let past = self.opens.len().saturating_sub(OPENS_KEPT);
+        self.opens.drain(..past);
     }
 
     /// A process has touched parts of a mapped file.

@@ -3,6 +3,9 @@
 //! A hint without [room](super::room) stays in its socket, with all messages behind it: a program that hints too much blocks only
 //! itself.
 
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
 use foretell_policy::{Extent, Order, ReaderId, Segment, StreamId};
 use foretell_protocol::{Hello, Message, STREAM_EXTERNAL};
 
@@ -89,11 +92,9 @@ impl Session {
                     self.process_ended(program.reader());
                 }
                 self.fault.adopted(&program);
-                if let Some(recording) = &mut self.accesses.recording {
-                    recording.begins(program.reader(), parent, &name);
-                }
                 program.want_reads(self.interest);
                 self.walking.begin(&mut program, now);
+                self.record_program(&mut program, parent, &name);
                 if known {
                     self.observed.observer.watch(program.reader().0);
                 }
@@ -105,6 +106,21 @@ impl Session {
             }
             Err(error) => self.refused(error),
         }
+    }
+
+    /// A recording hears that a process begins a program. Short programs are over before their first names are seen, so the folder
+    /// of this one is asked for now; if it has ended, that of its parent stands in, or that of the run.
+    fn record_program(&mut self, program: &mut Program, parent: Option<u64>, name: &str) {
+        let Some(recording) = &mut self.accesses.recording else { return };
+        let process = program.reader();
+        recording.begins(process, parent, name);
+        let own = self.files.as_ref().and_then(|files| files.working_folder(process.0).flatten());
+        let own = own.map(|folder| Arc::from(folder.as_os_str().as_bytes()));
+        let of_parent = || {
+            let is_parent = |other: &&Program| Some(other.reader().0) == parent;
+            self.programs.iter().rev().find(is_parent)?.walker.working_folder()
+        };
+        program.walker.begins_in(own.or_else(of_parent).or_else(|| recording.folder()));
     }
 
     fn take_message(&mut self, peer: &mut Peer, message: Message) {

@@ -28,6 +28,8 @@ const PATH_MAX_BYTES: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Names {
     working_folder: Option<Arc<[u8]>>,
+    /// Taken for it if the process has ended before it was read.
+    assumed: Option<Arc<[u8]>>,
     /// Whether the working folder must be read before the next path is built.
     is_stale: bool,
     /// Moves of the process, among the touches that wait, that came before its working folder was read.
@@ -46,6 +48,7 @@ impl Default for Names {
     fn default() -> Self {
         Names {
             working_folder: None,
+            assumed: None,
             is_stale: true,
             moves_before: 0,
             folders: BTreeMap::new(),
@@ -60,6 +63,16 @@ impl Names {
     /// Forgets what may have changed while the process was not watched. Numbers of folders are never used again.
     pub(super) fn forget(&mut self) {
         self.is_stale = true;
+    }
+
+    /// The process began in this folder, which is used if it ends before its folder is read.
+    pub(super) fn assume(&mut self, folder: Option<Arc<[u8]>>) {
+        self.assumed = folder;
+    }
+
+    /// The working folder, as far as known.
+    pub(super) fn working_folder(&self) -> Option<&Arc<[u8]>> {
+        self.working_folder.as_ref().or(self.assumed.as_ref())
     }
 
     /// Another turn begins, with these touches. Forgets the descriptors.
@@ -100,8 +113,14 @@ impl Names {
     fn build(&mut self, process: ProcessId, files: &ProcessFiles, touch: &Touch) -> Option<usize> {
         if std::mem::take(&mut self.is_stale) {
             let folder = files.working_folder(process);
-            self.is_elsewhere = folder.is_none();
+            let is_gone =
+                folder.is_none() && self.assumed.is_some() && ProcessFiles::is_gone(process);
+            self.is_elsewhere = folder.is_none() && !is_gone;
             self.working_folder = folder.flatten().map(|path| bytes_of(&path));
+            if is_gone {
+                // Where it began: its moves come after that.
+                (self.working_folder, self.moves_before) = (self.assumed.clone(), 0);
+            }
         }
         let base = match touch.path.first() {
             _ if self.is_elsewhere => return None,
@@ -238,6 +257,25 @@ mod tests {
         let places: Vec<_> = touches.iter().map(|touch| place(&mut names, touch)).collect();
         assert_eq!(places[0], None, "in {}, which is not known", above.display());
         assert_eq!(places[2], at(own.to_str().expect("text"), "y"));
+    }
+
+    #[test]
+    fn a_process_that_has_ended_was_where_it_began() {
+        let mut names = Names::default();
+        names.assume(Some(Arc::from(&b"/began"[..])));
+        let moved = Touch {
+            flags: TouchFlags::from_bits(TOUCH_MOVED),
+            ..touch(Base::WorkingFolder, "sub")
+        };
+        let touches = [moved, touch(Base::WorkingFolder, "x")];
+        names.begin_turn(&touches);
+        let files = ProcessFiles::open().expect("/proc is there");
+        let mut place = |touch| {
+            let (folder, name) = names.place(u64::from(u32::MAX), &files, touch)?;
+            Some((folder.to_vec(), name.to_vec()))
+        };
+        let _ = place(&touches[0]);
+        assert_eq!(place(&touches[1]), Some((b"/began/sub".to_vec(), b"x".to_vec())));
     }
 
     #[test]

@@ -20,6 +20,7 @@
 use std::collections::HashMap;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use foretell_policy::{HinterId, Nanos, ReaderId, StreamId};
@@ -298,6 +299,16 @@ impl Walker {
     /// Forgets what may have changed since its last touch.
     pub(super) fn forget_places(&mut self) {
         self.path_made().0.forget();
+    }
+
+    /// The process began in this folder.
+    pub(super) fn begins_in(&mut self, folder: Option<Arc<[u8]>>) {
+        self.path_made().0.assume(folder);
+    }
+
+    /// Its working folder, as far as known.
+    pub(super) fn working_folder(&self) -> Option<Arc<[u8]>> {
+        self.path.as_ref()?.0.working_folder().cloned()
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
