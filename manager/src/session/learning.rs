@@ -364,7 +364,8 @@ impl Learning {
         };
         let Learning { writer, recorder, replay, is_by_hand, .. } = self;
         let replay = replay.filter(|_| !is_by_hand);
-        let lesson = writer.filter(|_| is_lesson).map(|writer| writer.last_lesson(recorder, replay));
+        let lesson =
+            writer.filter(|_| is_lesson).map(|writer| writer.last_lesson(recorder, replay));
         (report, lesson)
     }
 }
