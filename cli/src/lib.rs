@@ -95,7 +95,7 @@ enum Command {
 enum Quick {
     /// Run a program with its reads prefetched: foretell run -- grep -n needle FILES...
     #[command(after_help = RUN_HELP)]
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     /// Tell a running `foretell run` which files will be read next: foretell hint notes.txt data.bin:64KiB+4096
     #[command(after_help = hint::HELP)]
     Hint(hint::HintArgs),
@@ -109,7 +109,7 @@ impl Quick {
         }
         foretell_fault::point("main");
         match self {
-            Quick::Run(args) => run::run(args, theirs),
+            Quick::Run(args) => run::run(*args, theirs),
             Quick::Hint(args) => hint::hint(&args),
         }
     }

@@ -29,13 +29,16 @@ pub struct Record {
     pub meta: Meta,
 }
 
+/// Chunks that are to be written at the end, and the way to the thread.
+type Rest = (SyncSender<Vec<u8>>, VecDeque<Vec<u8>>);
+
 /// A recording that is being written.
 #[derive(Debug)]
 pub struct Written {
     thread: JoinHandle<()>,
     /// The bytes of the file, or why it could not be written.
     result: Receiver<Result<u64, String>>,
-    rest: Option<(SyncSender<Vec<u8>>, VecDeque<Vec<u8>>)>,
+    rest: Option<Rest>,
 }
 
 /// Starts the thread. `None` if there can be none.

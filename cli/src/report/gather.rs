@@ -374,7 +374,7 @@ mod tests {
             (3000, 0, read(1, 131_072, 65536, Origin::Pages)),
             (4000, 90, read(2, 5, 5, Origin::Call)),
         ]);
-        let sum = |reads, bytes, stall_us| Sum { reads, bytes, stall_ns: stall_us * 1000 };
+        let sum = |reads, bytes, stall_us: u64| Sum { reads, bytes, stall_ns: stall_us * 1000 };
         assert_eq!(gathered.files[0].sum, sum(3, 8192, 1100));
         assert_eq!((gathered.files[0].in_order, gathered.files[0].opens), (1, 1));
         assert_eq!(gathered.reads, sum(6, 8192 + 131_072 + 5, 1390));

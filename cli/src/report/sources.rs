@@ -34,13 +34,16 @@ pub(super) const KERNEL: KnownBy = 16;
 /// The sources of foretell: all but the kernel.
 pub(super) const FORETELL: KnownBy = ARGUMENTS | WALK | MAPPED | EARLIER;
 
+/// Parts of a file, from the first byte to the one behind the last; `None`: all of it.
+type Parts = Option<Vec<(u64, u64)>>;
+
 /// What an earlier run has read.
 #[derive(Debug)]
-pub(super) struct Earlier(HashMap<Arc<[u8]>, Option<Vec<(u64, u64)>>>);
+pub(super) struct Earlier(HashMap<Arc<[u8]>, Parts>);
 
 impl Earlier {
     pub(super) fn new(profile: &Profile) -> Self {
-        let mut known: HashMap<Arc<[u8]>, Option<Vec<(u64, u64)>>> = HashMap::new();
+        let mut known: HashMap<Arc<[u8]>, Parts> = HashMap::new();
         for step in &profile.steps {
             let parts = known.entry(Arc::clone(&step.path)).or_insert_with(|| Some(Vec::new()));
             if step.is_whole() {

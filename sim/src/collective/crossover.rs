@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(above(2, 8, 512), [3, 6, 9]);
         assert_eq!(above(16, 8, 18), [17, 18]);
         assert_eq!(above(1, 1, 512), [2]);
-        assert_eq!(above(5, 8, 5), [0u64; 0]);
+        assert_eq!(above(5, 8, 5), [0_u64; 0]);
     }
 
     /// Contiguous portions of 512 blocks on 8 disks: two or three stripes ahead suffice, and depths between do
