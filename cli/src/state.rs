@@ -4,7 +4,9 @@
 //! folder. A file `private` in it has further patterns of paths that are not learned, one a line.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use foretell_manager::learn::private::Private;
 use foretell_manager::learn::store::Store;
@@ -65,7 +67,13 @@ pub(crate) fn learn(command: &[OsString], name: Option<&str>) -> Option<Learn> {
     temporary
         .extend(std::env::var_os("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute()));
     let store = Some((Store::at(folder.clone()), workload));
-    Some(Learn { private: private(&folder), store, replay: None, temporary })
+    let private = private(&folder);
+    Some(Learn { private, store, replay: None, temporary, folder: begins_in() })
+}
+
+/// The folder in which the run begins; empty if it was removed.
+fn begins_in() -> Arc<[u8]> {
+    std::env::current_dir().unwrap_or_default().as_os_str().as_bytes().into()
 }
 
 /// The same with a recording in place of a profile; if nothing is to be learned, only the recording is used.
@@ -78,6 +86,7 @@ pub(crate) fn with_replay(learn: Option<Learn>, replay: Option<Replayed>) -> Opt
         replay: None,
         private: Private::new(std::iter::empty()),
         temporary: Vec::new(),
+        folder: begins_in(),
     };
     Some(Learn { replay, ..learn.unwrap_or_else(nothing) })
 }

@@ -199,11 +199,18 @@ impl<'a> Summary<'a> {
     fn learned(&self) -> String {
         let learned = &self.report.learned;
         let differs = if learned.has_stopped { ", then it differed" } else { "" };
-        match learned.is_known {
-            true => {
-                format!("; {} of {} learned steps found{differs}", learned.found, learned.expected)
+        let predicted = match learned.predicted {
+            0 => String::new(),
+            predicted => {
+                format!("; {} of {predicted} predicted files opened", learned.predicted_found)
             }
-            false => String::new(),
+        };
+        match learned.is_known {
+            true => format!(
+                "; {} of {} learned steps found{differs}{predicted}",
+                learned.found, learned.expected
+            ),
+            false => predicted,
         }
     }
 

@@ -201,7 +201,7 @@ impl<'a> Reader<'a> {
     fn profile(&mut self) -> Option<(Vec<u8>, Profile)> {
         let key = self.bytes()?.to_vec();
         let name = String::from_utf8(self.bytes()?.to_vec()).ok()?;
-        let kinds = [Kind::Exact, Kind::Alike, Kind::Named];
+        let kinds = [Kind::Exact, Kind::Alike, Kind::Named, Kind::Across];
         let kind = *kinds.get(usize::from(self.byte()?))?;
         let (folder, last) = (self.bytes()?.to_vec(), self.last()?);
         let (runs, count) = (self.small()?, self.count(STEPS_MAX)?);
@@ -274,7 +274,7 @@ mod tests {
             weight: f32::from(weight) / 255.0,
             parts,
         });
-        let kind = prop::sample::select(vec![Kind::Exact, Kind::Alike, Kind::Named]);
+        let kind = prop::sample::select(vec![Kind::Exact, Kind::Alike, Kind::Named, Kind::Across]);
         let last =
             any::<(u32, u32, u32, bool)>().prop_map(|(expected, asked, found, has_stopped)| Last {
                 expected,

@@ -9,6 +9,7 @@
 //! | [`store`] | where profiles are kept, and which of them |
 //! | [`replay`] | what to look up and to read ahead, by how far the run has come |
 //! | [`graph`] | which files are opened next, across programs |
+//! | [`across`] | what a run without a profile reads next, by that |
 //! | [`private`] | which paths are never learned |
 //! | [`export`] | lists of a profile's files, as other tools ask for them |
 //! | [`import`] | profiles from lists, and from machines with other folders |
@@ -16,6 +17,7 @@
 //!
 //! Only [`store`] touches the system. Nothing here reads a clock.
 
+pub mod across;
 pub mod codec;
 pub mod export;
 pub mod graph;
@@ -24,7 +26,6 @@ pub mod private;
 pub mod profile;
 pub mod recorder;
 pub mod recording;
-
 pub mod replay;
 pub mod steps;
 pub mod store;

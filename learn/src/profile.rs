@@ -36,6 +36,8 @@ pub enum Kind {
     Alike,
     /// Of those that the user has given one name.
     Named,
+    /// Of all programs: see [`across`](crate::across).
+    Across,
 }
 
 /// What became of the steps of a profile in the last run that used it.

@@ -81,6 +81,11 @@ impl Recorder {
         }
     }
 
+    /// Whether this path was touched.
+    pub fn has_touched(&self, path: &[u8]) -> bool {
+        self.paths.contains_key(path)
+    }
+
     /// Whether the path of this number is known.
     pub fn knows(&self, number: u64) -> bool {
         self.numbers.contains_key(&number)

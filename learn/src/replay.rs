@@ -210,15 +210,20 @@ impl Replay {
     }
 }
 
+/// The parts of a file that are acted on.
+pub(crate) fn parts_extent(step: &Weighted) -> Extent {
+    let parts: Vec<Part> = step.likely_parts().collect();
+    match step.acts.has(Acts::MAP) {
+        true => Extent::InAnyOrder(parts),
+        false => Extent::InOrder(parts),
+    }
+}
+
 fn request_of(step: &Weighted) -> Request {
     let path = Arc::clone(&step.path);
-    let parts: Vec<Part> = step.likely_parts().collect();
     match step.acts {
         _ if step.is_whole() => Request::Read(path, Extent::Whole),
-        acts if !parts.is_empty() && acts.has(Acts::MAP) => {
-            Request::Read(path, Extent::InAnyOrder(parts))
-        }
-        _ if !parts.is_empty() => Request::Read(path, Extent::InOrder(parts)),
+        _ if step.likely_parts().next().is_some() => Request::Read(path, parts_extent(step)),
         acts if acts.has(Acts::LIST) => Request::List(path),
         _ => Request::Look(path),
     }

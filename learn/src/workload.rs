@@ -70,6 +70,11 @@ impl Workload {
         let (shape, kind, folder) = (name.clone(), Kind::Named, Vec::new());
         Workload { name, shape, kind, folder, exact: key.clone(), alike: key }
     }
+
+    /// The same, with another name for people.
+    pub(crate) fn called(self, name: &str) -> Self {
+        Workload { name: name.to_owned(), shape: name.to_owned(), ..self }
+    }
 }
 
 /// A word without what differs from run to run.
@@ -102,7 +107,7 @@ fn shown(command: &[OsString]) -> String {
 }
 
 /// 64 bits of `bytes` by FNV-1a. Two workloads with one digest would share a profile, which costs speed alone.
-fn digest(bytes: &[u8]) -> u64 {
+pub(crate) fn digest(bytes: &[u8]) -> u64 {
     let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }

@@ -27,7 +27,8 @@ impl Lesson {
     pub fn learn(self) -> Result<(), StoreError> {
         let Lesson { writer, recorder, is_last, replay } = self;
         let mut state = writer.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { store, workload, alike: alike_base, exact: exact_base } = &mut *state;
+        let State { store, workload, alike: alike_base, exact: exact_base, across: across_base } =
+            &mut *state;
         let run = recorder.finish();
         let exact = replay.as_ref().filter(|(_, is_exact)| *is_exact).map(|(replay, _)| replay);
         let alike = replay.as_ref().filter(|(_, is_exact)| !*is_exact).map(|(replay, _)| replay);
@@ -43,6 +44,11 @@ impl Lesson {
                 alike_base.change(profile, change)
             })?;
         }
+        let across = foretell_learn::across::workload();
+        let shown = run.clone();
+        store.update(&across.exact, &across.name, |history| {
+            across_base.change(history, |history| foretell_learn::across::add(history, &shown))
+        })?;
         let (kind, folder) = (workload.kind, workload.folder.clone());
         let change = |profile: &mut Profile| {
             (profile.kind, profile.folder) = (kind, folder);
@@ -67,8 +73,8 @@ pub(crate) struct Writer(Arc<Mutex<State>>);
 
 impl Writer {
     pub(crate) fn new(store: Store, workload: Workload) -> Self {
-        let (alike, exact) = (Base::default(), Base::default());
-        Writer(Arc::new(Mutex::new(State { store, workload, alike, exact })))
+        let [alike, exact, across] = [(); 3].map(|()| Base::default());
+        Writer(Arc::new(Mutex::new(State { store, workload, alike, exact, across })))
     }
 
     /// Of the first part of a run.
@@ -88,6 +94,7 @@ struct State {
     workload: Workload,
     alike: Base,
     exact: Base,
+    across: Base,
 }
 
 /// A profile without this run, and the runs that it had with it.

@@ -76,6 +76,12 @@ pub struct LearnReport {
     pub problem: Option<String>,
     /// Steps of this run.
     pub kept: u64,
+    /// Files that were read ahead because other workloads have read them after those that this run has opened.
+    #[serde(default)]
+    pub predicted: u64,
+    /// Those of them that the run opened.
+    #[serde(default)]
+    pub predicted_found: u64,
 }
 
 /// What was recorded.

@@ -21,6 +21,7 @@ mod messages;
 mod names;
 mod observed;
 mod opens;
+mod predicting;
 mod recording;
 mod records;
 mod room;
@@ -177,8 +178,11 @@ impl Session {
         let mut policy = Policy::new(config);
         let external = policy.open_stream(Nanos::ZERO, SCRIPTS, None);
         let mounts = Mounts::read();
+        let folder = learn.as_ref().map(|learn| Arc::clone(&learn.folder));
         let learning =
             learn.map(|learn| Learning::new(learn, &mounts, Arc::clone(&done), &threads));
+        let of_record = record.as_ref().map(|record| Arc::clone(&record.meta.folder));
+        let folder = of_record.or(folder).filter(|folder| !folder.is_empty());
         let recording = record.and_then(|record| Recording::new(record, &threads));
         let follows = observes || recording.is_some();
         let observer = Observer::new(Arc::clone(&done), threads.clone(), observes);
@@ -209,7 +213,7 @@ impl Session {
             sighted: Sighted::new(outside),
             openers: Openers::new(opens),
             walking: Walking::new(observes, counts_names, recording.is_some()),
-            accesses: Accesses::new(learning, recording),
+            accesses: Accesses::new(learning, recording, folder),
             sources: 0,
             external,
             ending_ns: 0,

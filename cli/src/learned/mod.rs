@@ -196,6 +196,7 @@ fn kind(kind: Kind) -> &'static str {
         Kind::Exact => "exact",
         Kind::Alike => "alike",
         Kind::Named => "named",
+        Kind::Across => "all",
     }
 }
 

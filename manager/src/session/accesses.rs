@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use foretell_policy::{FileId, Nanos, ReaderId};
 use foretell_protocol::{Record, RecordKind, Touch};
@@ -36,11 +37,17 @@ pub(super) struct Accesses {
     /// Reads of this turn.
     calls: Vec<Record>,
     path: Vec<u8>,
+    /// The folder in which the run began.
+    folder: Option<Arc<[u8]>>,
 }
 
 impl Accesses {
-    pub(super) fn new(learning: Option<Learning>, recording: Option<Recording>) -> Self {
-        Accesses { learning, recording, ..Accesses::default() }
+    pub(super) fn new(
+        learning: Option<Learning>,
+        recording: Option<Recording>,
+        folder: Option<Arc<[u8]>>,
+    ) -> Self {
+        Accesses { learning, recording, folder, ..Accesses::default() }
     }
 
     /// Whether nobody wants to know.
@@ -56,6 +63,16 @@ impl Accesses {
     /// Whether all of the run is recorded.
     pub(super) fn records(&self) -> bool {
         self.recording.as_ref().is_some_and(Recording::goes_on)
+    }
+
+    /// The folder in which the run began, as far as known.
+    pub(super) fn folder(&self) -> Option<Arc<[u8]>> {
+        self.folder.clone()
+    }
+
+    /// A process begins a program.
+    pub(super) fn begins(&mut self, process: ReaderId, parent: Option<u64>, name: &str) {
+        self.recording.iter_mut().for_each(|recording| recording.begins(process, parent, name));
     }
 
     /// A program has read or opened a file. Its path may come with the touch that follows.
@@ -126,8 +143,8 @@ impl Accesses {
     }
 
     /// A process outside was seen to have read.
-    pub(super) fn sighted(&mut self, sighting: &Sighting) {
-        self.learning.iter_mut().for_each(|learning| learning.sighted(&sighting.opened));
+    pub(super) fn sighted(&mut self, sighting: &Sighting, mounts: &Mounts) {
+        self.learning.iter_mut().for_each(|learning| learning.sighted(sighting, mounts));
         self.recording.iter_mut().for_each(|recording| recording.sighted(sighting));
     }
 }

@@ -34,10 +34,12 @@ use foretell_protocol::{Record, STALL_THRESHOLD_NS, Touch, stall_threshold_ns};
 
 use super::Session;
 use super::accesses::monotonic_ns;
+use super::predicting::Predicting;
 use crate::driver::done::DoneQueue;
 use crate::driver::file::file_id;
 use crate::lesson::{Lesson, Writer};
 use crate::mounts::Mounts;
+use crate::outside::Sighting;
 use crate::report::LearnReport;
 use crate::source::{Certainty, Disclosure};
 use crate::threads::Threads;
@@ -45,8 +47,10 @@ use crate::threads::Threads;
 /// The number of the replay among the walks.
 pub(super) const REPLAY: u64 = u64::MAX;
 
-/// Hinter numbers of replays begin here, one for each device: on one device all may be in memory, and nothing on another.
+/// Hinter numbers of replays and of predictions begin here, one for each device: on one device all may be in memory, and nothing on
+/// another.
 const FIRST_LEARNED: u64 = 1 << 49;
+const FIRST_PREDICTED: u64 = FIRST_LEARNED + DEVICES_MAX as u64;
 
 /// Devices with files that are read ahead. Files on further ones are not.
 const DEVICES_MAX: usize = 16;
@@ -78,7 +82,7 @@ const QUICK_PROBE: u32 = 16;
 const READ_BYTES: usize = 128 << 10;
 
 /// Stack of the thread that reads the profile.
-const STACK_BYTES: usize = 256 * 1024;
+pub(super) const STACK_BYTES: usize = 256 * 1024;
 
 /// What a manager needs to learn.
 #[derive(Debug)]
@@ -89,6 +93,8 @@ pub struct Learn {
     pub replay: Option<Replayed>,
     /// Paths that are not learned.
     pub private: Private,
+    /// The folder in which the run begins; empty if that was removed.
+    pub folder: Arc<[u8]>,
     /// Folders of temporary files. What lies in one, on its own file system, is not learned.
     pub temporary: Vec<PathBuf>,
 }
@@ -121,11 +127,13 @@ pub(super) struct Learning {
     recorder: Recorder,
     found: Option<Receiver<Found>>,
     replay: Option<(Replay, bool)>,
+    predicting: Predicting,
     problem: Option<String>,
     /// The devices of temporary folders.
     temporary: Vec<(Vec<u8>, DeviceId)>,
     /// The streams of files, by their devices.
     streams: Vec<(DeviceId, HinterId, StreamId)>,
+    predicted_streams: Vec<(DeviceId, HinterId, StreamId)>,
     under_way: usize,
     /// Lookups in a row that did not wait.
     quick: HashMap<DeviceId, u32>,
@@ -151,10 +159,14 @@ impl Learning {
             .temporary
             .iter()
             .map(|folder| (folder.as_os_str().as_bytes().to_vec(), mounts.device_of(folder)));
+        let is_by_hand = learn.replay.is_some();
         Learning {
             temporary: temporary.collect(),
-            is_by_hand: learn.replay.is_some(),
+            is_by_hand,
             found: load(learn.replay, learn.store.clone(), bell, threads),
+            predicting: Predicting::new(
+                learn.store.as_ref().filter(|_| !is_by_hand).map(|(store, _)| store.clone()),
+            ),
             private: learn.private,
             writer: learn.store.map(|(store, workload)| Writer::new(store, workload)),
             saved_at: Nanos::ZERO,
@@ -164,6 +176,7 @@ impl Learning {
             replay: None,
             problem: None,
             streams: Vec::new(),
+            predicted_streams: Vec::new(),
             under_way: 0,
             quick: HashMap::new(),
             touches: 0,
@@ -212,6 +225,9 @@ impl Learning {
         let is_private = self.is_private(path, mounts);
         if !is_private {
             let at_ms = self.at_ms(touch.end_ns.saturating_sub(touch.duration_ns));
+            if acts_of(touch) == Acts::OPEN {
+                self.predicting.opened(path, at_ms, &self.recorder);
+            }
             self.recorder.touch(path, acts_of(touch), at_ms);
             if let Some(FileId(number)) = opened {
                 self.recorder.identify(number, path, at_ms);
@@ -238,10 +254,24 @@ impl Learning {
         }
     }
 
-    /// A program outside has these files open.
-    pub(super) fn sighted(&mut self, opened: &[(FileId, PathBuf)]) {
-        if let Some((replay, _)) = &mut self.replay {
-            opened.iter().for_each(|(_, path)| replay.sighted(path.as_os_str().as_bytes()));
+    /// A program outside was seen to have opened files, to have read, and to have waited.
+    pub(super) fn sighted(&mut self, sighting: &Sighting, mounts: &Mounts) {
+        let at_ms = self.at_ms(0);
+        for (FileId(number), path) in &sighting.opened {
+            let path = path.as_os_str().as_bytes();
+            self.replay.iter_mut().for_each(|(replay, _)| replay.sighted(path));
+            if !self.is_private(path, mounts) {
+                self.predicting.opened(path, at_ms, &self.recorder);
+                self.recorder.touch(path, Acts::OPEN, at_ms);
+                self.recorder.identify(*number, path, at_ms);
+            }
+        }
+        for part in &sighting.progress.reads {
+            let range = part.offset_bytes..part.offset_bytes.saturating_add(part.length_bytes);
+            self.recorder.read(part.file.0, range, at_ms);
+        }
+        if !sighting.progress.reads.is_empty() {
+            self.waited.0 += u64::try_from(sighting.time.waited.as_nanos()).unwrap_or(u64::MAX);
         }
     }
 
@@ -261,6 +291,7 @@ impl Learning {
             if self.is_private(path, mounts) {
                 return;
             }
+            self.predicting.opened(path, at_ms, &self.recorder);
             self.recorder.identify(number, path, at_ms);
         }
         for range in ranges {
@@ -320,6 +351,12 @@ impl Learning {
         self.found = None;
     }
 
+    /// Whether the run has waited, and no profile says what comes next.
+    fn is_uncovered(&self) -> bool {
+        let covers = |(replay, _): &(Replay, bool)| !replay.has_stopped();
+        self.is_cold && self.found.is_none() && !self.replay.as_ref().is_some_and(covers)
+    }
+
     /// Whether there is anything to be learned from the run so far.
     fn has_learned(&self) -> bool {
         // A short program may be over before it is seen to have given up the processor.
@@ -361,6 +398,8 @@ impl Learning {
             has_stopped,
             problem: self.problem,
             kept: self.recorder.len() as u64,
+            predicted: self.predicting.counts().asked,
+            predicted_found: self.predicting.counts().found,
         };
         let Learning { writer, recorder, replay, is_by_hand, .. } = self;
         let replay = replay.filter(|_| !is_by_hand);
@@ -425,12 +464,21 @@ pub(super) fn acts_of(touch: &Touch) -> Acts {
     if flags.is_failed() { act | Acts::FAIL } else { act }
 }
 
+/// Who asks for a file.
+#[derive(Clone, Copy, Debug)]
+enum Ahead {
+    Learned,
+    Predicted,
+}
+
 impl Session {
     /// Asks for what the run will touch, as earlier runs have shown.
     pub(super) fn replay_ahead(&mut self) {
         let Some(learning) = &mut self.accesses.learning else { return };
         learning.take_found();
         learning.save(Nanos(self.clock.elapsed().as_nanos() as u64), &self.threads);
+        self.predict_ahead();
+        let Some(learning) = &mut self.accesses.learning else { return };
         let Some((replay, _)) = &mut learning.replay else { return };
         if replay.has_stopped() {
             let now = Nanos(self.clock.elapsed().as_nanos() as u64);
@@ -447,11 +495,28 @@ impl Session {
         let names = UNDER_WAY_MAX.saturating_sub(learning.under_way);
         let files = FILES_WAITING_MAX.saturating_sub(waiting);
         for request in replay.requests(Room { names, files }) {
-            self.request_learned(request);
+            self.request_ahead(request, Ahead::Learned);
         }
     }
 
-    fn request_learned(&mut self, request: Request) {
+    /// Asks for what the run will touch, as runs of other workloads have shown.
+    fn predict_ahead(&mut self) {
+        let Some(learning) = &mut self.accesses.learning else { return };
+        if learning.is_uncovered() {
+            learning.predicting.begin(&self.done, &self.threads);
+        }
+        learning.predicting.take_history(&learning.recorder);
+        if !learning.predicting.is_on() {
+            return;
+        }
+        let waiting_by = |&(_, hinter, _): &_| self.policy.waiting_hints_by(hinter);
+        let waiting = learning.predicted_streams.iter().map(waiting_by).sum::<usize>();
+        for request in learning.predicting.requests(FILES_WAITING_MAX.saturating_sub(waiting)) {
+            self.request_ahead(request, Ahead::Predicted);
+        }
+    }
+
+    fn request_ahead(&mut self, request: Request, ahead: Ahead) {
         let path_of = |path: &[u8]| Path::new(std::ffi::OsStr::from_bytes(path)).to_owned();
         match request {
             Request::Look(path) => {
@@ -468,7 +533,7 @@ impl Session {
             }
             Request::Read(path, extent) => {
                 let path = path_of(&path);
-                let Some(stream) = self.stream_of_learned(&path) else { return };
+                let Some(stream) = self.stream_ahead(&path, ahead) else { return };
                 let segments =
                     |parts: Vec<Part>| Extent::Segments(parts.iter().map(segment_of).collect());
                 let (extent, order) = match extent {
@@ -482,20 +547,24 @@ impl Session {
         }
     }
 
-    fn stream_of_learned(&mut self, path: &Path) -> Option<StreamId> {
+    fn stream_ahead(&mut self, path: &Path, ahead: Ahead) -> Option<StreamId> {
         let (now, device) = (self.now(), self.mounts.device_of(path));
         let learning = self.accesses.learning.as_mut()?;
-        let known = learning.streams.iter().find(|(other, ..)| *other == device);
+        let (streams, first) = match ahead {
+            Ahead::Learned => (&mut learning.streams, FIRST_LEARNED),
+            Ahead::Predicted => (&mut learning.predicted_streams, FIRST_PREDICTED),
+        };
+        let known = streams.iter().find(|(other, ..)| *other == device);
         if let Some(&(_, _, stream)) = known {
             return Some(stream);
         }
-        let count = learning.streams.len();
+        let count = streams.len();
         if count >= DEVICES_MAX {
             return None;
         }
-        let hinter = HinterId(FIRST_LEARNED + count as u64);
+        let hinter = HinterId(first + count as u64);
         let stream = self.policy.open_stream(now, hinter, None);
-        learning.streams.push((device, hinter, stream));
+        streams.push((device, hinter, stream));
         self.streams += 1;
         Some(stream)
     }

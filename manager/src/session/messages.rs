@@ -94,7 +94,7 @@ impl Session {
                 self.fault.adopted(&program);
                 program.want_reads(self.interest);
                 self.walking.begin(&mut program, now);
-                self.record_program(&mut program, parent, &name);
+                self.begins_program(&mut program, parent, &name);
                 if known {
                     self.observed.observer.watch(program.reader().0);
                 }
@@ -108,19 +108,21 @@ impl Session {
         }
     }
 
-    /// A recording hears that a process begins a program. Short programs are over before their first names are seen, so the folder
-    /// of this one is asked for now; if it has ended, that of its parent stands in, or that of the run.
-    fn record_program(&mut self, program: &mut Program, parent: Option<u64>, name: &str) {
-        let Some(recording) = &mut self.accesses.recording else { return };
+    /// A process begins a program. Short programs are over before their first names are seen, so if somebody wants to know these,
+    /// the folder of this one is asked for now; if it has ended, that of its parent stands in, or that of the run.
+    fn begins_program(&mut self, program: &mut Program, parent: Option<u64>, name: &str) {
         let process = program.reader();
-        recording.begins(process, parent, name);
+        self.accesses.begins(process, parent, name);
+        if !self.accesses.watches(self.now()) {
+            return;
+        }
         let own = self.files.as_ref().and_then(|files| files.working_folder(process.0).flatten());
         let own = own.map(|folder| Arc::from(folder.as_os_str().as_bytes()));
         let of_parent = || {
             let is_parent = |other: &&Program| Some(other.reader().0) == parent;
             self.programs.iter().rev().find(is_parent)?.walker.working_folder()
         };
-        program.walker.begins_in(own.or_else(of_parent).or_else(|| recording.folder()));
+        program.walker.begins_in(own.or_else(of_parent).or_else(|| self.accesses.folder()));
     }
 
     fn take_message(&mut self, peer: &mut Peer, message: Message) {

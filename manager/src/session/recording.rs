@@ -38,8 +38,6 @@ const FILES_MAX: usize = 1 << 20;
 /// See the [module](self).
 pub(super) struct Recording {
     encoder: Encoder,
-    /// The folder of the run.
-    folder: Arc<[u8]>,
     /// `None` if nothing more can be written.
     writer: Option<SyncSender<Vec<u8>>>,
     written: Option<Written>,
@@ -59,7 +57,6 @@ impl Recording {
         let began_ns = monotonic_ns();
         Some(Recording {
             encoder,
-            folder: record.meta.folder,
             writer: Some(writer),
             written: Some(written),
             waiting: VecDeque::from([header.to_vec()]),
@@ -68,11 +65,6 @@ impl Recording {
             files: HashMap::new(),
             counts: RecordReport::default(),
         })
-    }
-
-    /// The folder of the run; `None` if it has none.
-    pub(super) fn folder(&self) -> Option<Arc<[u8]>> {
-        (!self.folder.is_empty()).then(|| Arc::clone(&self.folder))
     }
 
     /// Whether anything can still be recorded.

@@ -64,7 +64,7 @@ impl Session {
         {
             let (process, has_ended) = (sighting.process, sighting.has_ended);
             let is_new = !self.sighted.has(process) && !has_ended;
-            self.accesses.sighted(&sighting);
+            self.accesses.sighted(&sighting, &self.mounts);
             told_blocks += self.sighted.followers.take(&mut self.policy, now, sighting);
             let is_inside =
                 || self.programs.iter().any(|program| program.reader() == ReaderId(process));
