@@ -189,6 +189,11 @@ pub struct Counts {
     pub already_cached: u64,
     /// Hinted blocks that the program read before they were fetched.
     pub overtaken: u64,
+    /// Blocks of reads that had to wait, and that were neither fetched ahead nor in flight. A block counts as often as a program
+    /// has waited.
+    pub waited: u64,
+    /// Those of them that no hint had named.
+    pub unforeseen: u64,
 }
 
 /// Why a block that has arrived stays in memory.

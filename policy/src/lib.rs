@@ -46,6 +46,7 @@ mod prefetcher;
 pub mod rules;
 mod streams;
 mod tables;
+pub mod tally;
 pub mod time;
 
 pub use contract::{
@@ -61,4 +62,5 @@ pub use hint::{
 pub use policy::{Next, PREPARED_MAX, Policy};
 pub use rules::Rules;
 pub use tables::hash;
+pub use tally::{SOURCES_MAX, SourceId, Tally};
 pub use time::Nanos;

@@ -32,6 +32,7 @@ mod dozing;
 mod events;
 mod following;
 mod lookups;
+mod sources;
 #[cfg(test)]
 mod tests;
 
@@ -106,8 +107,10 @@ pub struct Policy {
     config: Config,
     arbiter: Arbiter,
     prefetcher: Prefetcher,
-    /// All counts except those that the arbiter keeps.
+    /// All counts except those of blocks by their sources, which the arbiter keeps.
     counts: Counts,
+    /// Sources whose hints are dropped: a bit each.
+    silenced: u16,
     devices: Vec<Device>,
     device_ids: HashMap<DeviceId, DeviceIndex, Mix>,
     stream_ids: HashMap<StreamId, StreamIndex, Mix>,
@@ -147,6 +150,7 @@ impl Policy {
             arbiter: Arbiter::new(&config),
             prefetcher: Prefetcher::new(&config),
             counts: Counts::default(),
+            silenced: 0,
             config,
             devices: Vec::new(),
             device_ids: HashMap::with_hasher(Mix),
@@ -175,7 +179,9 @@ impl Policy {
 
     /// The fates of hints and prefetches so far.
     pub fn counts(&self) -> Counts {
-        Counts { wasted: self.arbiter.wasted(), ..self.counts }
+        let mut counts = self.counts;
+        self.arbiter.tallies().add_to(&mut counts);
+        counts
     }
 
     /// Unread blocks that are prefetched or in flight.
@@ -283,7 +289,7 @@ impl Policy {
     /// Opens a stream, which counts on the record of `hinter`. With a `reader`, only reads of that reader match the stream.
     ///
     /// # Panics
-    /// If 2²⁵ − 1 streams are open.
+    /// If 2²¹ − 1 streams are open.
     pub fn open_stream(
         &mut self,
         _now: Nanos,
@@ -313,9 +319,10 @@ impl Policy {
         }
     }
 
-    /// Appends `hint` to `stream`. A hint for a stream that is closed is dropped.
+    /// Appends `hint` to `stream`. A hint for a stream that is closed, or of a source that is silenced, is dropped.
     pub fn hint(&mut self, now: Nanos, stream: StreamId, hint: Hint) {
-        let Some(&index) = self.stream_ids.get(&stream) else {
+        let index = self.stream_ids.get(&stream).copied();
+        let Some(index) = index.filter(|&index| !self.is_silenced(index)) else {
             if let Target::Name(name) = hint.target {
                 self.dropped_names.push(name);
             }
@@ -407,7 +414,7 @@ impl Policy {
     fn read_without_streams(&mut self, block: Block, stalled: bool) -> Access {
         let slot = self.arbiter.find_loaded(block);
         let access = self.read_unhinted(block, slot, stalled);
-        self.note_stall(block, stalled);
+        self.note_stall(block, stalled, (access, false));
         self.check();
         access
     }
@@ -436,7 +443,7 @@ impl Policy {
             Some((_, Fit::Again)) => self.read_again(slot, stalled),
             None => self.read_unhinted(block, slot, stalled),
         };
-        self.note_stall(block, stalled);
+        self.note_stall(block, stalled, (access, matched.is_some()));
         self.check();
         access
     }

@@ -1,10 +1,12 @@
 //! The policy's record of one block: 32 bytes, so that two slots fill a cache line and none lies across two.
 //!
 //! A slot packs four facts: the block, the [claim](Claim) of the stream that will read it, the device that would fetch it, and
-//! its place in a recency queue. Its state (in flight, unread, free and others) takes a bit each beside the stream.
+//! its place in a recency queue. Its state (in flight, unread, free and others) takes a bit each beside the stream, and
+//! the source for which it was fetched four bits.
 
 use super::ids::{DeviceIndex, Stamp, StreamIndex};
 use crate::hint::Block;
+use crate::tally::{SOURCE_BITS, SourceId};
 
 /// The recency queue that a block lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +31,7 @@ pub(crate) struct Slot {
     block: Block,
     /// Position and device.
     place: u64,
-    /// Stream and state.
+    /// Stream, source and state.
     whose: u32,
     stamp: Stamp,
 }
@@ -41,9 +43,12 @@ pub(crate) const POSITION_END: u64 = 1 << POSITION_BITS;
 /// Unit: bits. Reason: layout.
 const POSITION_BITS: u32 = 48;
 
-/// Bits of a stream in its word. The state takes the upper bits.
+/// Bits of a stream in its word. The source and the state take the upper bits.
 /// Unit: bits. Reason: layout.
-const STREAM_BITS: u32 = 25;
+const STREAM_BITS: u32 = 21;
+/// Bits below those of the state.
+/// Unit: bits. Reason: layout.
+const STATE_SHIFT: u32 = STREAM_BITS + SOURCE_BITS;
 /// Stands for no stream.
 /// Unit: stream. Reason: layout.
 const NO_STREAM: u32 = (1 << STREAM_BITS) - 1;
@@ -53,25 +58,25 @@ pub(crate) const STREAMS_MAX: u32 = NO_STREAM;
 
 /// State: the block's data has not arrived. Each state is one bit.
 /// Unit: bits. Reason: layout.
-const IN_FLIGHT: u32 = 1 << STREAM_BITS;
+const IN_FLIGHT: u32 = 1 << STATE_SHIFT;
 /// State: the block was prefetched and has not been read.
 /// Unit: bits. Reason: layout.
-const UNREAD: u32 = 2 << STREAM_BITS;
+const UNREAD: u32 = 2 << STATE_SHIFT;
 /// State: it was read while in flight, by a reader that did not have to wait.
 /// Unit: bits. Reason: layout.
-const READ_EARLY: u32 = 4 << STREAM_BITS;
+const READ_EARLY: u32 = 4 << STATE_SHIFT;
 /// State: it was read while in flight without a hint, and joins the recent blocks.
 /// Unit: bits. Reason: layout.
-const JOINS_RECENT: u32 = 8 << STREAM_BITS;
+const JOINS_RECENT: u32 = 8 << STATE_SHIFT;
 /// State: the slot holds no block.
 /// Unit: bits. Reason: layout.
-const FREE: u32 = 16 << STREAM_BITS;
+const FREE: u32 = 16 << STATE_SHIFT;
 /// State: the block lies in [`Queue::Recent`].
 /// Unit: bits. Reason: layout.
-const RECENT: u32 = 32 << STREAM_BITS;
+const RECENT: u32 = 32 << STATE_SHIFT;
 /// State: the block lies in [`Queue::Consumed`].
 /// Unit: bits. Reason: layout.
-const CONSUMED: u32 = 64 << STREAM_BITS;
+const CONSUMED: u32 = 64 << STATE_SHIFT;
 
 impl Slot {
     /// The slot of a block whose fetch begins now.
@@ -87,6 +92,17 @@ impl Slot {
 
     pub(crate) fn device(&self) -> DeviceIndex {
         DeviceIndex((self.place >> POSITION_BITS) as u16)
+    }
+
+    /// The source for whose stream its fetch began.
+    #[inline]
+    pub(crate) fn source(&self) -> SourceId {
+        SourceId::from_bits(self.whose >> STREAM_BITS)
+    }
+
+    pub(crate) fn set_source(&mut self, source: SourceId) {
+        let of_source = ((1 << SOURCE_BITS) - 1) << STREAM_BITS;
+        self.whose = self.whose & !of_source | u32::from(source.number()) << STREAM_BITS;
     }
 
     /// Changes the device that would fetch the block. Returns the one before.
@@ -227,15 +243,19 @@ mod tests {
         assert!(slot.is_in_flight() && slot.is_unread() && !slot.was_read_early());
         slot.read_early();
         slot.joins_recent();
+        let sources = [0, 15].map(SourceId::new);
         for step in 0..2 {
-            for (claim, queue, device) in claims.iter().flat_map(|&claim| {
+            for (at, (claim, queue, device)) in (0..).zip(claims.iter().flat_map(|&claim| {
                 queues.iter().flat_map(move |&queue| devices.map(|device| (claim, queue, device)))
-            }) {
+            })) {
+                let source = sources[at % 2];
+                slot.set_source(source);
                 slot.set_claim(claim);
                 slot.set_queue(queue);
                 let before = slot.device();
                 assert_eq!(slot.moves_to(device), before);
                 assert_eq!((slot.claim(), slot.queue(), slot.device()), (claim, queue, device));
+                assert_eq!(slot.source(), source);
                 assert_eq!((slot.is_in_flight(), slot.is_unread()), (step == 0, step == 0));
                 assert!(slot.was_read_early() && slot.does_join_recent() && !slot.is_free());
             }

@@ -58,6 +58,7 @@ use crate::streams::Streams;
 use crate::streams::stream::Stream;
 use crate::streams::stream::index::FileChange;
 use crate::tables::heap::IndexedHeap;
+use crate::tally::{SourceId, Tallies, Tally};
 use crate::time::Nanos;
 
 /// Streams that a picked block is offered to. More of them may name its file; offers then begin with another one each time.
@@ -130,8 +131,8 @@ pub(crate) struct Arbiter {
     allocation: Option<Allocation>,
     /// Prefetched blocks, in memory or in flight, that are unread.
     unread: u64,
-    /// Prefetched blocks that left memory, or were given up, unread.
-    wasted: u64,
+    /// What became of prefetched blocks.
+    tallies: Tallies,
     /// Blocks that have left; the driver is to be told.
     evicted: VecDeque<Block>,
     log: DecisionLog,
@@ -186,7 +187,7 @@ impl Arbiter {
             ranking: IndexedHeap::default(),
             allocation: (rules.replacement == Replacement::LruSp).then(Allocation::default),
             unread: 0,
-            wasted: 0,
+            tallies: Tallies::default(),
             evicted: VecDeque::new(),
             log: DecisionLog::new(config.decisions_max),
             offers_from: 0,
@@ -247,9 +248,16 @@ impl Arbiter {
         self.unread
     }
 
-    /// Prefetched blocks that left memory, or were given up, unread.
-    pub(crate) fn wasted(&self) -> u64 {
-        self.wasted
+    /// What became of prefetched blocks, by their sources.
+    #[inline]
+    pub(crate) fn tallies(&self) -> &Tallies {
+        &self.tallies
+    }
+
+    /// As [`tallies`](Self::tallies), for one source and mutable.
+    #[inline]
+    pub(crate) fn tally(&mut self, source: SourceId) -> &mut Tally {
+        self.tallies.of(source)
     }
 
     /// The next block that has left memory and that the driver has not been told of.
@@ -300,9 +308,9 @@ impl Arbiter {
         (scene, &mut self.estimators)
     }
 
-    /// A block that was prefetched for `stream`, if that is known, has left or been given up unread.
-    fn note_wasted(&mut self, stream: Option<StreamIndex>) {
-        self.wasted += 1;
+    /// A block of `source` that `stream` was to read, if that is known, has left or been given up unread.
+    fn note_wasted(&mut self, source: SourceId, stream: Option<StreamIndex>) {
+        self.tally(source).wasted += 1;
         if let Some(stream) = stream {
             self.streams.note_wasted(stream);
         }
@@ -581,14 +589,14 @@ impl Arbiter {
         (cost, worth): (f64, f64),
     ) {
         let known = &self.blocks[slot];
-        let (block, claim) = (known.block(), known.claim());
+        let (block, claim, source) = (known.block(), known.claim(), known.source());
         let owner = claim.map(|claim| claim.stream).or(picker);
         let kind = match known.is_unread() {
             true => DecisionKind::EvictUnread,
             false => DecisionKind::Evict,
         };
         if kind == DecisionKind::EvictUnread {
-            self.note_wasted(owner);
+            self.note_wasted(source, owner);
             if let Some(owner) = owner {
                 self.streams[owner].has_lost_unread = true;
             }

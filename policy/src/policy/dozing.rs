@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use hashbrown::HashSet;
 
 use super::Policy;
+use crate::contract::Access;
 use crate::devices::flights::FlightWork;
 use crate::hint::{Block, FileId};
 use crate::tables::hash::Mix;
@@ -47,11 +48,19 @@ impl WaitedFiles {
 }
 
 impl Policy {
-    /// G: a program that had to wait ends dozing.
+    /// G: a program that had to wait ends dozing. `is_foreseen`: a hint had named the block.
     #[inline(always)] // Every read passes here.
-    pub(super) fn note_stall(&mut self, block: Block, stalled: bool) {
+    pub(super) fn note_stall(
+        &mut self,
+        block: Block,
+        stalled: bool,
+        (access, is_foreseen): (Access, bool),
+    ) {
         if stalled {
             self.end_dozing(block.file);
+            let is_missed = access == Access::Miss;
+            self.counts.waited += u64::from(is_missed);
+            self.counts.unforeseen += u64::from(is_missed && !is_foreseen);
         }
     }
 

@@ -146,7 +146,9 @@ impl Policy {
             }
         }
         self.waiting_done = placed;
-        self.counts.refused = self.counts.refused.saturating_add(beyond_end);
+        let source = self.arbiter.stream(index).source;
+        let tally = self.arbiter.tally(source);
+        tally.refused = tally.refused.saturating_add(beyond_end);
         self.arbiter.streams_mut().touch_candidate(index);
     }
 
@@ -197,7 +199,6 @@ impl Policy {
             return None;
         };
         let blocks = slots.len() as u64;
-        self.counts.prefetched += blocks;
         let id = self.start(now, device, FlightWork::Read { slots, demand: None });
         self.device_mut(device).outstanding += 1;
         self.check();
@@ -279,11 +280,12 @@ impl Policy {
             self.arbiter.streams_mut().note_true(claim.stream);
         }
         let known = &self.arbiter.blocks()[slot];
+        let source = known.source();
         let access = if !known.is_in_flight() {
-            self.counts.useful += u64::from(unread);
+            self.arbiter.tally(source).useful += u64::from(unread);
             Access::Hit
         } else if self.config.memory == Memory::Owned || stalled {
-            self.counts.late += u64::from(unread);
+            self.arbiter.tally(source).late += u64::from(unread);
             Access::InFlight
         } else {
             // The block has arrived, or was cached all along: the completion of its fetch will tell which.
@@ -350,8 +352,9 @@ impl Policy {
             }
             Some(slot) => self.find_next_use(index, slot),
             None => {
-                self.counts.overtaken += overtaken;
-                let next = self.arbiter.stream(index).next_use(block);
+                let stream = self.arbiter.stream(index);
+                let (source, next) = (stream.source, stream.next_use(block));
+                self.arbiter.tally(source).overtaken += overtaken;
                 self.missed = Some((block, Demand::Hinted(claim)));
                 if let Some(next) = next {
                     let stream = self.arbiter.stream(index);
@@ -494,8 +497,9 @@ impl Policy {
             *demand = Demand::Unhinted;
         }
         for slot in self.claimed_in_flight(index) {
-            let unread = self.arbiter.blocks()[slot].is_unread();
-            self.counts.unfinished += u64::from(unread);
+            let known = &self.arbiter.blocks()[slot];
+            let (source, unread) = (known.source(), known.is_unread());
+            self.arbiter.tally(source).unfinished += u64::from(unread);
             self.arbiter.mark_read(slot);
             self.arbiter.unclaim(slot);
             self.arbiter.orphan(slot);
@@ -570,24 +574,25 @@ impl Policy {
         let (early, uncounted) =
             (known.was_read_early(), known.is_unread() || known.was_read_early());
         let joins_recent = known.does_join_recent() || demand == Some(Demand::Unhinted);
-        let counts = &mut self.counts;
+        let source = known.source();
+        let tally = self.arbiter.tally(source);
         match outcome {
             Outcome::Fetched => {}
             Outcome::Short { blocks } if offset < blocks => {}
             Outcome::AlreadyCached => {
-                counts.prefetched -= u64::from(uncounted);
-                counts.already_cached += u64::from(uncounted);
+                tally.prefetched -= u64::from(uncounted);
+                tally.already_cached += u64::from(uncounted);
                 return self.not_ours(now, slot);
             }
             Outcome::Short { .. } | Outcome::Refused => {
-                counts.refused = counts.refused.saturating_add(u64::from(uncounted));
+                tally.refused = tally.refused.saturating_add(u64::from(uncounted));
                 return self.not_ours(now, slot);
             }
             Outcome::Resolved { .. } | Outcome::Void => {
                 panic!("{outcome:?} is no outcome of a read")
             }
         }
-        counts.useful += u64::from(early);
+        tally.useful += u64::from(early);
         self.arbiter.arrived(now, slot, joins_recent);
     }
 

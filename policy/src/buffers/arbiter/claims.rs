@@ -25,7 +25,10 @@ impl Arbiter {
     ) -> SlotId {
         let mut known = Slot::in_flight(block, device, prefetched_for.is_some());
         if let Some(claim) = prefetched_for {
-            self.streams[claim.stream].put_claim(&mut known, claim);
+            let stream = &mut self.streams[claim.stream];
+            stream.put_claim(&mut known, claim);
+            known.set_source(stream.source);
+            self.tallies.of(known.source()).prefetched += 1;
             self.streams.touch_shown(claim.stream);
             self.unread += 1;
         }
@@ -170,7 +173,7 @@ impl Arbiter {
     pub(crate) fn waste(&mut self, now: Nanos, slot: SlotId) {
         let known = &self.blocks[slot];
         let (block, stream) = (known.block(), known.claim().map(|claim| claim.stream));
-        self.note_wasted(stream);
+        self.note_wasted(known.source(), stream);
         if self.log.is_on() {
             let stream = stream.map(|stream| self.streams[stream].id);
             let (at, kind, value_ns, against_ns) = (now, DecisionKind::Waste, 0.0, 0.0);

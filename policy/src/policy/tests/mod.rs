@@ -6,6 +6,7 @@ mod fetching;
 mod following;
 mod lookups;
 mod random;
+mod sources;
 mod streams;
 
 use super::*;

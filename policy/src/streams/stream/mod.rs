@@ -30,6 +30,7 @@ use crate::streams::latest_start::LatestStart;
 use crate::streams::shares::Standing;
 use crate::tables::line::load_lines;
 use crate::tables::shrinking::HintQueue;
+use crate::tally::SourceId;
 use crate::time::Nanos;
 use cursor::{Cursor, Distance};
 use index::{FileChange, NextUse};
@@ -108,6 +109,8 @@ pub(crate) struct Stream {
     pub(crate) reader: Option<ReaderId>,
     /// Whether its hints are guesses: the program may read none of the files.
     pub(crate) is_guess: bool,
+    /// What its hints come from.
+    pub(crate) source: SourceId,
     waiting: HintQueue<Waiting>,
     /// Number of the first waiting hint.
     first_waiting: u64,
@@ -195,6 +198,7 @@ impl Stream {
             hinter,
             reader,
             is_guess: false,
+            source: SourceId::default(),
             waiting: HintQueue::new(),
             first_waiting: 0,
             entering: None,

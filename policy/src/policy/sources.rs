@@ -1,0 +1,42 @@
+//! Sources of hints: what became of the blocks fetched for each, and an end to those that are mostly wrong.
+//!
+//! The policy measures alone. Which source is to end, and when, is the driver's decision.
+
+use super::Policy;
+use crate::blocks::StreamIndex;
+use crate::hint::StreamId;
+use crate::tally::{SourceId, Tally};
+use crate::time::Nanos;
+
+impl Policy {
+    /// What became of the blocks fetched for `source` so far. The sums over all sources are the [`counts`](Self::counts).
+    pub fn tally(&self, source: SourceId) -> Tally {
+        self.arbiter.tallies().get(source)
+    }
+
+    /// Notes what the hints of `stream` come from, before the first of them. Without it, that is the source with number 0.
+    pub fn set_source(&mut self, stream: StreamId, source: SourceId) {
+        if let Some(&index) = self.stream_ids.get(&stream) {
+            self.arbiter.stream(index).source = source;
+        }
+    }
+
+    /// [Cancels](Self::cancel) all streams of `source`, and drops its hints from now on.
+    pub fn silence(&mut self, now: Nanos, source: SourceId) {
+        self.silenced |= 1 << source.number();
+        let of_source = |&(_, index): &(_, &StreamIndex)| {
+            self.arbiter.streams().get(*index).is_some_and(|stream| stream.source == source)
+        };
+        let streams = self.stream_ids.iter().filter(of_source).map(|(&stream, _)| stream);
+        let mut streams: Vec<StreamId> = streams.collect();
+        streams.sort_unstable();
+        for stream in streams {
+            self.cancel(now, stream);
+        }
+    }
+
+    /// Whether hints of this stream are dropped.
+    pub(super) fn is_silenced(&self, index: StreamIndex) -> bool {
+        self.silenced >> self.arbiter.streams()[index].source.number() & 1 == 1
+    }
+}
