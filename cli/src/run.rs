@@ -268,6 +268,8 @@ fn conclude(
     if !args.quiet {
         summary.broken_lines().into_iter().for_each(note);
         summary.learning_problem().into_iter().for_each(note);
+        summary.stopped_sources().for_each(note);
+        summary.sources().into_iter().for_each(note);
         note(summary.line());
     }
 }
@@ -320,7 +322,7 @@ fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
         Err(_) => None,
     };
     let decisions_max = if args.explain.is_some() { DECISIONS_MAX } else { 0 };
-    let (release, (sources, lineage)) = (args.release, args.hints.open(&args.command)?);
+    let (release, (sources, guesses, lineage)) = (args.release, args.hints.open(&args.command)?);
     let is_wanted = args.hints.may_prefetch() || !args.is_silent();
     let counts_names = args.observe != Observe::None && is_wanted;
     let observes = counts_names && args.hints.may_prefetch();
@@ -337,6 +339,7 @@ fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
         release,
         decisions_max,
         sources,
+        guesses,
         lineage,
         observes,
         counts_names,

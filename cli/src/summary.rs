@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use foretell_manager::{ManagerState, ProgramReport, Report};
+use foretell_manager::{ManagerState, ProgramReport, Report, SourceReport};
 use serde::{Serialize, Serializer};
 
 use crate::failure::without_numbers;
@@ -12,6 +12,9 @@ use crate::{record, size};
 /// Below so many bytes read, the summary gives no share seen: the dynamic linker reads a few KiB of libraries before the
 /// interposing library works.
 const COVERAGE_MIN_BYTES: u64 = 64 << 10;
+
+/// Below so many bytes read ahead, a source does not show in the line about sources.
+const SOURCE_MIN_BYTES: u64 = 1 << 20;
 
 /// How the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -195,6 +198,46 @@ impl<'a> Summary<'a> {
         }
     }
 
+    /// How much of what was read ahead was read, by source: if several had
+    /// something read ahead, or one was often wrong. Those that were stopped have lines of their own.
+    pub(crate) fn sources(&self) -> Option<String> {
+        let blocks = &self.report.blocks;
+        let least = SOURCE_MIN_BYTES / blocks.block_bytes.max(1);
+        let acted =
+            |of: &&SourceReport| !of.has_stopped && of.useful + of.late + of.wasted >= least.max(1);
+        let acted: Vec<_> = self.report.sources.iter().filter(acted).collect();
+        let is_often_wrong = |of: &&SourceReport| of.precision.is_some_and(|share| share < 0.5);
+        if acted.len() < 2 && !acted.iter().any(is_often_wrong) {
+            return None;
+        }
+        let of = |of: &&SourceReport| {
+            let bytes = |count| size::display(count * blocks.block_bytes);
+            let right = of.useful + of.late;
+            let late =
+                if of.late > 0 { format!(", {} late", bytes(of.late)) } else { String::new() };
+            let all = bytes(right + of.wasted);
+            format!("{}: {} of {all} read{late}", of.source.name(), bytes(right))
+        };
+        let all: Vec<_> = acted.iter().map(of).collect();
+        let missed = self.report.oracle.unforeseen * blocks.block_bytes;
+        let missed = match missed {
+            0 => String::new(),
+            bytes => format!("; foreseen by none, and waited for: {}", size::display(bytes)),
+        };
+        Some(format!("read ahead by {}{missed}", all.join("; ")))
+    }
+
+    /// The sources that were stopped because they were mostly wrong, a line each.
+    pub(crate) fn stopped_sources(&self) -> impl Iterator<Item = String> {
+        let block_bytes = self.report.blocks.block_bytes;
+        self.report.sources.iter().filter(|of| of.has_stopped).map(move |of| {
+            let right = of.useful + of.late;
+            let [right, all] =
+                [right, right + of.wasted].map(|count| size::display(count * block_bytes));
+            format!("guesses from {} stopped: {right} of {all} were read", of.source.name())
+        })
+    }
+
     /// What earlier runs led to expect, and how much of that has come true.
     fn learned(&self) -> String {
         let learned = &self.report.learned;
@@ -250,6 +293,7 @@ impl<'a> Summary<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use foretell_manager::Origin;
 
     fn summary(programs: ProgramReport, names_s: Option<f64>) -> (String, Option<f64>) {
         let mut report = Report { programs, ..Report::empty(ManagerState::Finished, 1 << 20) };
@@ -298,6 +342,43 @@ mod tests {
         let report = Report::empty(ManagerState::Unresponsive, 1 << 20);
         let summary = Summary::new(&[], Ended::default(), Duration::ZERO, report);
         assert_eq!((summary.stall_s, summary.report.programs.read_stall_s), (None, None));
+    }
+
+    #[test]
+    fn sources_are_told_where_that_tells_something() {
+        let source = |source, useful, wasted| SourceReport {
+            source,
+            prefetched: useful + wasted,
+            useful,
+            late: 0,
+            wasted,
+            unfinished: 0,
+            refused: 0,
+            already_cached: 0,
+            overtaken: 0,
+            precision: Some(useful as f64 / (useful + wasted) as f64),
+            late_share: None,
+            has_stopped: false,
+        };
+        let told = |sources: Vec<SourceReport>| {
+            let mut report = Report::empty(ManagerState::Finished, 1 << 20);
+            (report.blocks.block_bytes, report.sources) = (1 << 20, sources);
+            let summary = Summary::new(&[], Ended::default(), Duration::ZERO, report);
+            (summary.sources(), summary.stopped_sources().collect::<Vec<_>>())
+        };
+        let nothing = (None, vec![]);
+        assert_eq!(told(vec![]), nothing);
+        assert_eq!(told(vec![source(Origin::Given, 9, 1)]), nothing);
+        let (line, _) = told(vec![source(Origin::Given, 9, 1), source(Origin::Walks, 2, 0)]);
+        let expected =
+            "read ahead by hints: 9MiB of 10MiB read; folders gone through: 2MiB of 2MiB read";
+        assert_eq!(line.as_deref(), Some(expected));
+        let (line, _) = told(vec![source(Origin::Arguments, 1, 3)]);
+        assert_eq!(line.as_deref(), Some("read ahead by arguments: 1MiB of 4MiB read"));
+        let wrong = SourceReport { has_stopped: true, ..source(Origin::Arguments, 3, 37) };
+        let (line, stopped) = told(vec![wrong]);
+        assert_eq!(line, None);
+        assert_eq!(stopped, ["guesses from arguments stopped: 3MiB of 40MiB were read"]);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::steps::{Acts, Part};
 pub const MAGIC: &[u8; 8] = b"foretell";
 
 /// Raised with every change that an older version would misread.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Bytes before the payload.
 const HEADER_BYTES: usize = 20;
@@ -153,6 +153,9 @@ fn put_last(out: &mut Vec<u8>, last: Option<Last>) {
         for count in [last.expected, last.asked, last.found] {
             put(out, count.into());
         }
+        for bytes in [last.ahead_bytes, last.useful_bytes, last.late_bytes, last.wasted_bytes] {
+            put(out, bytes);
+        }
     }
 }
 
@@ -221,7 +224,18 @@ impl<'a> Reader<'a> {
             _ => return None,
         };
         let (expected, asked, found) = (self.small()?, self.small()?, self.small()?);
-        Some(Some(Last { expected, asked, found, has_stopped }))
+        let (ahead_bytes, useful_bytes) = (self.number()?, self.number()?);
+        let (late_bytes, wasted_bytes) = (self.number()?, self.number()?);
+        Some(Some(Last {
+            expected,
+            asked,
+            found,
+            has_stopped,
+            ahead_bytes,
+            useful_bytes,
+            late_bytes,
+            wasted_bytes,
+        }))
     }
 
     fn step(&mut self, path: &mut Vec<u8>, parts_left: &mut usize) -> Option<Weighted> {
@@ -275,13 +289,21 @@ mod tests {
             parts,
         });
         let kind = prop::sample::select(vec![Kind::Exact, Kind::Alike, Kind::Named, Kind::Across]);
-        let last =
-            any::<(u32, u32, u32, bool)>().prop_map(|(expected, asked, found, has_stopped)| Last {
-                expected,
-                asked,
-                found,
-                has_stopped,
-            });
+        let last = any::<(u32, u32, u32, bool, [u64; 4])>().prop_map(
+            |(expected, asked, found, has_stopped, bytes)| {
+                let [ahead_bytes, useful_bytes, late_bytes, wasted_bytes] = bytes;
+                Last {
+                    expected,
+                    asked,
+                    found,
+                    has_stopped,
+                    ahead_bytes,
+                    useful_bytes,
+                    late_bytes,
+                    wasted_bytes,
+                }
+            },
+        );
         let about = (".{0,40}", kind, "(/[a-c]{1,3}){0,2}", prop::option::of(last), any::<u32>());
         (about, prop::collection::vec(step, 0..20)).prop_map(|(about, steps)| {
             let (name, kind, folder, last, runs) = about;

@@ -51,6 +51,14 @@ pub struct Last {
     pub found: u32,
     /// The run differed so much that nothing more was asked for.
     pub has_stopped: bool,
+    /// Bytes of files that were read ahead for it.
+    pub ahead_bytes: u64,
+    /// Those of them that were in memory before they were read.
+    pub useful_bytes: u64,
+    /// Those that were on their way when they were read.
+    pub late_bytes: u64,
+    /// Those that were not read.
+    pub wasted_bytes: u64,
 }
 
 /// See the [module](self).

@@ -17,15 +17,32 @@ pub struct Lesson {
     is_last: bool,
     /// What was looked ahead in, and whether it is of this very command.
     replay: Option<(Replay, bool)>,
+    /// What became of the bytes that were read ahead for it.
+    ahead: Ahead,
+}
+
+/// Bytes read ahead, and those of them that were in memory in time, on their way, and not read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ahead {
+    pub(crate) all: u64,
+    pub(crate) useful: u64,
+    pub(crate) late: u64,
+    pub(crate) wasted: u64,
 }
 
 impl Lesson {
+    /// Adds what became of the bytes that were read ahead.
+    pub(crate) fn note_ahead(&mut self, ahead: Ahead) {
+        self.ahead = ahead;
+    }
+
     /// Changes the profiles of the workload.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn learn(self) -> Result<(), StoreError> {
-        let Lesson { writer, recorder, is_last, replay } = self;
+        let Lesson { writer, recorder, is_last, replay, ahead } = self;
+        let last = |replay: &Replay| last(replay, ahead);
         let mut state = writer.0.lock().unwrap_or_else(PoisonError::into_inner);
         let State { store, workload, alike: alike_base, exact: exact_base, across: across_base } =
             &mut *state;
@@ -60,11 +77,20 @@ impl Lesson {
 }
 
 /// What became of the steps that were looked ahead in.
-fn last(replay: &Replay) -> Last {
+fn last(replay: &Replay, ahead: Ahead) -> Last {
     let (counts, has_stopped) = (replay.counts(), replay.has_stopped());
     let [expected, asked, found] =
         [counts.expected, counts.asked, counts.found].map(|count| count as u32);
-    Last { expected, asked, found, has_stopped }
+    Last {
+        expected,
+        asked,
+        found,
+        has_stopped,
+        ahead_bytes: ahead.all,
+        useful_bytes: ahead.useful,
+        late_bytes: ahead.late,
+        wasted_bytes: ahead.wasted,
+    }
 }
 
 /// Writes a run's lessons, each in the place of the one before.
@@ -79,12 +105,12 @@ impl Writer {
 
     /// Of the first part of a run.
     pub(crate) fn lesson(self, recorder: Recorder) -> Lesson {
-        Lesson { writer: self, recorder, is_last: false, replay: None }
+        Lesson { writer: self, recorder, is_last: false, replay: None, ahead: Ahead::default() }
     }
 
     /// Of a run that has ended. `replay`: what was looked ahead in, and whether it is of this very command.
     pub(crate) fn last_lesson(self, recorder: Recorder, replay: Option<(Replay, bool)>) -> Lesson {
-        Lesson { writer: self, recorder, is_last: true, replay }
+        Lesson { writer: self, recorder, is_last: true, replay, ahead: Ahead::default() }
     }
 }
 

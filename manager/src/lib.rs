@@ -32,6 +32,7 @@ pub mod recorded;
 mod report;
 mod session;
 pub mod source;
+mod sources;
 mod threads;
 mod walks;
 
@@ -53,9 +54,10 @@ pub use foretell_learn as learn;
 pub use outside::Root;
 pub use reads::BLOCK_BYTES;
 pub use report::{
-    BlockReport, HintReport, LearnReport, ManagerState, NameReport, ProgramReport, RecordReport,
-    Report,
+    BlockReport, HintReport, LearnReport, ManagerState, NameReport, OracleReport, ProgramReport,
+    RecordReport, Report, SourceReport,
 };
+pub use sources::Origin;
 
 use connections::Connections;
 use driver::done::DoneQueue;
@@ -96,6 +98,8 @@ pub struct Options {
     pub decisions_max: usize,
     /// Where hints come from, besides the control socket.
     pub sources: Vec<Source>,
+    /// The same, of those that guess: nobody has said what they say.
+    pub guesses: Vec<Source>,
     /// The command line of the run, if arguments of all processes that it starts are hints. A source discloses those of the
     /// command line itself.
     pub lineage: Option<source::Setting>,
@@ -194,7 +198,9 @@ impl Manager {
             fault: options.fault,
         };
         let mut session = Session::new(config, parts);
-        options.sources.into_iter().for_each(|source| session.add_source(source));
+        let given = options.sources.into_iter().map(|source| (source, Origin::Given));
+        let guesses = options.guesses.into_iter().map(|source| (source, Origin::Arguments));
+        given.chain(guesses).for_each(|(source, origin)| session.add_source(source, origin));
         let (sender, report) = channel();
         thread::Builder::new()
             .name("foretell-session".into())

@@ -1,8 +1,11 @@
 //! The report of a run, as the manager saw it.
 
-use foretell_policy::Counts;
+use foretell_policy::{Counts, Tally};
 use foretell_protocol::Counters;
 use serde::{Deserialize, Serialize};
+
+use crate::lesson::Ahead;
+use crate::sources::Origin;
 
 /// Hints, by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +45,46 @@ pub struct BlockReport {
     pub already_cached: u64,
     /// Hinted, and read by the program before their turn came.
     pub overtaken: u64,
+}
+
+/// Blocks of one source of hints, by what became of them. The sums over all sources are those of [`BlockReport`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SourceReport {
+    /// The source.
+    pub source: Origin,
+    /// Fetched for it, or in flight.
+    pub prefetched: u64,
+    /// In memory before the program read them.
+    pub useful: u64,
+    /// Still in flight when the program read them.
+    pub late: u64,
+    /// Not read.
+    pub wasted: u64,
+    /// In flight when the run ended.
+    pub unfinished: u64,
+    /// Could not be fetched, or lie beyond the end of their file.
+    pub refused: u64,
+    /// Hinted, and in memory already without foretell.
+    pub already_cached: u64,
+    /// Hinted, and read by the program before their turn came.
+    pub overtaken: u64,
+    /// The share of useful and late blocks among those of which it is known whether they were read, from 0 to 1. `None` if none are.
+    pub precision: Option<f64>,
+    /// The share of late blocks among the useful and late ones. `None` if there are none.
+    pub late_share: Option<f64>,
+    /// Whether it asked for nothing more, because so little of it was read.
+    pub has_stopped: bool,
+}
+
+/// What a perfect guess would have brought, in blocks, as far as reads were seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OracleReport {
+    /// Blocks that a perfect guess would have had in memory in time: useful and late ones, and those that reads waited for.
+    pub perfect: u64,
+    /// Blocks of reads that waited, and that were neither fetched ahead nor in flight.
+    pub waited: u64,
+    /// Those of them that no source had named.
+    pub unforeseen: u64,
 }
 
 /// Names that were looked up ahead of programs that walk through folders.
@@ -163,6 +206,12 @@ pub struct Report {
     pub hints: HintReport,
     /// Blocks.
     pub blocks: BlockReport,
+    /// The same by their sources, without those that did nothing.
+    #[serde(default)]
+    pub sources: Vec<SourceReport>,
+    /// What a perfect guess would have brought.
+    #[serde(default)]
+    pub oracle: OracleReport,
     /// Names looked up ahead.
     #[serde(default)]
     pub names: NameReport,
@@ -192,6 +241,8 @@ impl Report {
             budget_bytes,
             hints: HintReport::default(),
             blocks: BlockReport::default(),
+            sources: Vec::new(),
+            oracle: OracleReport::default(),
             names: NameReport::default(),
             learned: LearnReport::default(),
             recorded: None,
@@ -200,6 +251,20 @@ impl Report {
             first_broken_line: None,
             explanation: None,
         }
+    }
+}
+
+impl Report {
+    /// What became of the bytes that were read ahead for one source.
+    pub(crate) fn ahead_by(&self, origin: Origin) -> Ahead {
+        let of = self.sources.iter().find(|of| of.source == origin);
+        let bytes = |blocks| blocks * self.blocks.block_bytes;
+        of.map_or(Ahead::default(), |of| Ahead {
+            all: bytes(of.prefetched),
+            useful: bytes(of.useful),
+            late: bytes(of.late),
+            wasted: bytes(of.wasted),
+        })
     }
 }
 
@@ -227,6 +292,36 @@ impl BlockReport {
             refused: counts.refused,
             already_cached: counts.already_cached,
             overtaken: counts.overtaken,
+        }
+    }
+}
+
+impl SourceReport {
+    pub(crate) fn new(source: Origin, tally: &Tally, has_stopped: bool) -> Self {
+        let right = tally.useful + tally.late;
+        SourceReport {
+            source,
+            prefetched: tally.prefetched,
+            useful: tally.useful,
+            late: tally.late,
+            wasted: tally.wasted,
+            unfinished: tally.unfinished,
+            refused: tally.refused,
+            already_cached: tally.already_cached,
+            overtaken: tally.overtaken,
+            precision: tally.precision(),
+            late_share: (right > 0).then(|| tally.late as f64 / right as f64),
+            has_stopped,
+        }
+    }
+}
+
+impl OracleReport {
+    pub(crate) fn new(counts: &Counts) -> Self {
+        OracleReport {
+            perfect: counts.useful + counts.late + counts.waited,
+            waited: counts.waited,
+            unforeseen: counts.unforeseen,
         }
     }
 }

@@ -62,8 +62,11 @@ use crate::outside::Outside;
 use crate::process_files::ProcessFiles;
 use crate::programs::Program;
 use crate::recorded::Record;
-use crate::report::{BlockReport, HintReport, LearnReport, ManagerState, ProgramReport, Report};
+use crate::report::{
+    BlockReport, HintReport, LearnReport, ManagerState, OracleReport, ProgramReport, Report,
+};
 use crate::source::Setting;
+use crate::sources::{Origin, Sources};
 use crate::threads::Threads;
 
 /// How long records left in the rings may delay the end of a run.
@@ -130,6 +133,8 @@ pub(crate) struct Session {
     walking: Walking,
     /// What learning and a recording are told.
     accesses: Accesses,
+    /// How right the kinds of sources have been.
+    sources_of_hints: Sources,
     /// Number of sources so far.
     sources: u64,
     /// The stream of hints from scripts, which any program may read.
@@ -214,6 +219,7 @@ impl Session {
             openers: Openers::new(opens),
             walking: Walking::new(observes, counts_names, recording.is_some()),
             accesses: Accesses::new(learning, recording, folder),
+            sources_of_hints: Sources::default(),
             sources: 0,
             external,
             ending_ns: 0,
@@ -247,12 +253,13 @@ impl Session {
         while self.is_behind && began.elapsed() < LAST_WORDS {
             self.take_in();
         }
-        let (learned, lesson) = match self.accesses.learning.take() {
+        let (learned, mut lesson) = match self.accesses.learning.take() {
             Some(learning) => learning.finish(),
             None => Default::default(),
         };
         let recording = self.accesses.recording.take();
         let report = Report { learned, ..self.report() };
+        lesson.iter_mut().for_each(|lesson| lesson.note_ahead(report.ahead_by(Origin::Learned)));
         let finish = |recording: Recording| recording.finish(report.programs.dropped_records);
         let (recorded, recording) = recording.map(finish).unzip();
         (Report { recorded, ..report }, Ends { lesson, recording: recording.flatten() })
@@ -288,6 +295,7 @@ impl Session {
         self.take_sightings();
         self.take_opens();
         self.take_ends();
+        self.stop_wrong_sources();
         self.take_dropped_names();
         for file in self.policy.take_released_files() {
             self.driver.close(file, self.policy.wants(file));
@@ -402,6 +410,8 @@ impl Session {
             budget_bytes: self.budget_bytes,
             hints: HintReport::new(&counts, self.broken_lines),
             blocks: BlockReport::new(self.policy.config().block_bytes, &counts),
+            sources: self.sources_of_hints.report(&self.policy),
+            oracle: OracleReport::new(&counts),
             names: self.walking.report(),
             learned: LearnReport::default(),
             recorded: None,

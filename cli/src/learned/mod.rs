@@ -129,12 +129,24 @@ struct LastRun {
     asked: u32,
     found: u32,
     has_stopped: bool,
+    ahead_bytes: u64,
+    useful_bytes: u64,
+    late_bytes: u64,
+    wasted_bytes: u64,
 }
 
 impl From<Last> for LastRun {
     fn from(last: Last) -> Self {
-        let Last { expected, asked, found, has_stopped } = last;
-        LastRun { expected, asked, found, has_stopped }
+        LastRun {
+            expected: last.expected,
+            asked: last.asked,
+            found: last.found,
+            has_stopped: last.has_stopped,
+            ahead_bytes: last.ahead_bytes,
+            useful_bytes: last.useful_bytes,
+            late_bytes: last.late_bytes,
+            wasted_bytes: last.wasted_bytes,
+        }
     }
 }
 

@@ -101,6 +101,11 @@ fn lines(summary: &Summary, profile: &Profile) -> String {
     let bytes = size::display(summary.likely_bytes);
     about("ahead", format!("{likely} of {steps} steps, {bytes} of files"));
     about("last run", last_run(summary.last));
+    summary
+        .last
+        .filter(|last| last.ahead_bytes > 0)
+        .into_iter()
+        .for_each(|last| about("", bytes_of(last)));
     let _ = writeln!(lines, "\nWEIGHT  SEEN     AT s  {:24}  {:>16}  PATH", "DONE", "AHEAD");
     for step in &profile.steps {
         let path = without_controls(&String::from_utf8_lossy(&step.path));
@@ -114,14 +119,23 @@ fn lines(summary: &Summary, profile: &Profile) -> String {
 }
 
 fn last_run(last: Option<LastRun>) -> String {
-    let Some(LastRun { expected, asked, found, has_stopped }) = last else {
+    let Some(last) = last else {
         return "was not looked ahead in yet".to_owned();
     };
+    let LastRun { expected, asked, found, has_stopped, .. } = last;
     let share = 100.0 * f64::from(found) / f64::from(expected.max(1));
     let stopped = if has_stopped { "; it stopped, as the run differed" } else { "" };
     format!(
         "{expected} steps expected, {asked} asked for ahead, {found} found ({share:.0} %){stopped}"
     )
+}
+
+/// What became of the bytes that the last run had read ahead.
+fn bytes_of(last: LastRun) -> String {
+    let [ahead, useful, late, wasted] =
+        [last.ahead_bytes, last.useful_bytes, last.late_bytes, last.wasted_bytes]
+            .map(size::display);
+    format!("{ahead} of files read ahead: {useful} in time, {late} late, {wasted} not read")
 }
 
 /// What was done to a path, in words.

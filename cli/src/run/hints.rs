@@ -52,12 +52,12 @@ impl HintArgs {
         self.from_files.iter().any(|(_, path)| path.as_os_str() == "-")
     }
 
-    /// Opens the sources for a run of `command`, the ones that the user named first. Also returns the setting of the run, if a
-    /// source is followed to the processes that the program starts.
+    /// Opens the sources for a run of `command`: those that the user named, and those that guess. Also returns the setting of the
+    /// run, if a source is followed to the processes that the program starts.
     pub(super) fn open(
         &self,
         command: &[OsString],
-    ) -> Result<(Vec<Source>, Option<Setting>), Failure> {
+    ) -> Result<(Vec<Source>, Vec<Source>, Option<Setting>), Failure> {
         // The folder may have been removed; then no relative path exists.
         let working_folder = std::env::current_dir().ok();
         let setting = Setting { command: command.to_vec(), working_folder };
@@ -70,10 +70,10 @@ impl HintArgs {
             let items = items.map(move |item| item.map_err(|error| format!("{name}: {error}")));
             Ok(Box::new(items) as Source)
         });
-        let by_default = self.by_default.iter().map(|kind| Ok((kind.open)(setting.clone())));
-        let sources = from_files.chain(by_default).collect::<Result<_, Failure>>()?;
+        let sources = from_files.collect::<Result<_, Failure>>()?;
+        let guesses = self.by_default.iter().map(|kind| (kind.open)(setting.clone())).collect();
         let of_processes = self.by_default.iter().any(|kind| kind.of_processes);
-        Ok((sources, of_processes.then_some(setting)))
+        Ok((sources, guesses, of_processes.then_some(setting)))
     }
 }
 

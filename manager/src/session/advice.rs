@@ -35,6 +35,7 @@ use crate::driver::file::file_id;
 use crate::lineage::ProcessId;
 use crate::observer::{MemoryAdvice, Needed};
 use crate::source::{Certainty, Disclosure};
+use crate::sources::Origin;
 
 /// Sequential advice about a smaller file is left to the kernel, which reads ahead as far as the program reads such a file at once.
 const SEQUENTIAL_MIN_BYTES: u64 = 1 << 20;
@@ -125,6 +126,7 @@ impl Session {
         let of_process = self.advice_streams.entry(process).or_insert_with(|| {
             self.streams += 1;
             let stream = self.policy.open_stream(now, HinterId(process), None);
+            self.policy.set_source(stream, Origin::Advice.id());
             AdviceStream { stream, files: Vec::new(), last: None }
         });
         let stream = of_process.stream;

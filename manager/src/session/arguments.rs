@@ -8,6 +8,7 @@ use crate::process_files::ProcessFiles;
 use crate::programs::Program;
 use crate::source::Setting;
 use crate::source::arguments::{CommandLine, may_name_files};
+use crate::sources::Origin;
 
 /// Where arguments of processes come from and go to.
 pub(crate) struct Arguments {
@@ -50,7 +51,9 @@ impl Session {
         let now = foretell_policy::Nanos(now.as_nanos() as u64);
         lineage.begin(process, (line, working_folder), parent_of, || {
             *streams += 1;
-            policy.open_stream(now, HinterId(process), None)
+            let stream = policy.open_stream(now, HinterId(process), None);
+            policy.set_source(stream, Origin::Arguments.id());
+            stream
         })
     }
 

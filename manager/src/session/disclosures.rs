@@ -13,6 +13,7 @@ use super::waiting::{Expected, Folder, Name};
 use crate::Source;
 use crate::feed::Feed;
 use crate::source::{Certainty, Disclosure, walk};
+use crate::sources::Origin;
 
 /// Sources are asked for more while fewer of their hints wait in the policy.
 const LOW_WATER_HINTS: usize = 4096;
@@ -32,25 +33,32 @@ pub(super) struct Supply {
     hinter: HinterId,
     pub(super) stream: StreamId,
     is_walk: bool,
+    origin: Origin,
     /// The stream of the process among whose words the folder is.
     pub(super) owner: Option<StreamId>,
 }
 
 impl Session {
     /// Adds a source of hints, with a stream of its own.
-    pub(crate) fn add_source(&mut self, source: Source) {
-        self.start_feed(source, false, None);
+    pub(crate) fn add_source(&mut self, source: Source, origin: Origin) {
+        self.start_feed(source, false, (None, origin));
     }
 
-    fn start_feed(&mut self, source: Source, is_walk: bool, owner: Option<StreamId>) -> StreamId {
+    fn start_feed(
+        &mut self,
+        source: Source,
+        is_walk: bool,
+        (owner, origin): (Option<StreamId>, Origin),
+    ) -> StreamId {
         let feed = Feed::start(source, Arc::clone(&self.done), &self.threads);
         let hinter = HinterId(FIRST_SOURCE + self.sources);
         self.sources += 1;
         let stream = self.policy.open_stream(self.now(), hinter, None);
+        self.policy.set_source(stream, origin.id());
         if is_walk {
             self.policy.guesses(stream);
         }
-        self.feeds.push(Supply { feed, hinter, stream, is_walk, owner });
+        self.feeds.push(Supply { feed, hinter, stream, is_walk, origin, owner });
         if let (Some(owner), Some(arguments)) = (owner, &mut self.arguments) {
             arguments.lineage.note_walk(owner, stream);
         }
@@ -95,13 +103,23 @@ impl Session {
         });
     }
 
+    /// Stops the sources that guess and are mostly wrong.
+    pub(super) fn stop_wrong_sources(&mut self) {
+        while let Some(origin) = self.sources_of_hints.next_to_stop(&self.policy) {
+            let now = self.now();
+            self.policy.silence(now, origin.id());
+            self.feeds.retain(|feed| feed.origin != origin);
+            self.waiting.drop_folders_by(origin);
+        }
+    }
+
     /// Lists folders that were found, [`WALKS_MAX`] at a time.
     pub(super) fn start_walks(&mut self) {
         while self.feeds.iter().filter(|feed| feed.is_walk).count() < WALKS_MAX
-            && let Some(Folder { path, visits, owner }) = self.waiting.next_folder()
+            && let Some(Folder { path, visits, owner, origin }) = self.waiting.next_folder()
         {
             let files = walk::disclosures(path.clone(), visits).map(Ok);
-            let stream = self.start_feed(Box::new(files), true, owner);
+            let stream = self.start_feed(Box::new(files), true, (owner, origin));
             self.walking.note_tree(path, visits, stream);
         }
     }
@@ -138,7 +156,8 @@ impl Session {
         if !matches!(certainty, Certainty::File | Certainty::MaybeUnread) {
             self.policy.guesses(stream);
         }
-        let name = self.waiting.add_name(Name { path, certainty, owner, expected });
+        let origin = Origin::of(self.policy.source(stream));
+        let name = self.waiting.add_name(Name { path, certainty, owner, expected, origin });
         let (now, target) = (self.now(), Target::Name(name));
         self.policy.hint(now, stream, Hint { target, device, extent, order, repeats });
         self.driver.add_device(device);
@@ -150,6 +169,9 @@ impl Session {
             |stream| self.arguments.as_ref().is_some_and(|known| known.lineage.is_open(stream));
         if folder.owner.is_some_and(|owner| !is_open(owner)) {
             return; // Its process has ended.
+        }
+        if self.sources_of_hints.is_stopped(folder.origin) {
+            return;
         }
         self.waiting.add_folder(folder);
     }

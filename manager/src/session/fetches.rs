@@ -132,7 +132,7 @@ impl Session {
 
     fn outcome_of_lookup(
         &mut self,
-        Name { path, certainty, owner, expected }: Name,
+        Name { path, certainty, owner, expected, origin }: Name,
         device: DeviceId,
         end: End,
     ) -> (Outcome, Option<FileId>) {
@@ -167,7 +167,7 @@ impl Session {
                 if let Certainty::MaybeTree(visits) | Certainty::MaybeFolder(visits) =
                     certainty =>
             {
-                self.walk(Folder { path, visits, owner });
+                self.walk(Folder { path, visits, owner, origin });
                 return (Outcome::Void, None);
             }
             _ if certainty != Certainty::File => return (Outcome::Void, None),

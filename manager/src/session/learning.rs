@@ -42,6 +42,7 @@ use crate::mounts::Mounts;
 use crate::outside::Sighting;
 use crate::report::LearnReport;
 use crate::source::{Certainty, Disclosure};
+use crate::sources::Origin;
 use crate::threads::Threads;
 
 /// The number of the replay among the walks.
@@ -550,9 +551,14 @@ impl Session {
     fn stream_ahead(&mut self, path: &Path, ahead: Ahead) -> Option<StreamId> {
         let (now, device) = (self.now(), self.mounts.device_of(path));
         let learning = self.accesses.learning.as_mut()?;
-        let (streams, first) = match ahead {
-            Ahead::Learned => (&mut learning.streams, FIRST_LEARNED),
-            Ahead::Predicted => (&mut learning.predicted_streams, FIRST_PREDICTED),
+        let (streams, first, origin) = match ahead {
+            Ahead::Learned if learning.is_by_hand => {
+                (&mut learning.streams, FIRST_LEARNED, Origin::Replayed)
+            }
+            Ahead::Learned => (&mut learning.streams, FIRST_LEARNED, Origin::Learned),
+            Ahead::Predicted => {
+                (&mut learning.predicted_streams, FIRST_PREDICTED, Origin::Predicted)
+            }
         };
         let known = streams.iter().find(|(other, ..)| *other == device);
         if let Some(&(_, _, stream)) = known {
@@ -564,6 +570,7 @@ impl Session {
         }
         let hinter = HinterId(first + count as u64);
         let stream = self.policy.open_stream(now, hinter, None);
+        self.policy.set_source(stream, origin.id());
         streams.push((device, hinter, stream));
         self.streams += 1;
         Some(stream)

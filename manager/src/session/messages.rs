@@ -14,6 +14,7 @@ use crate::connections::Peer;
 use crate::programs::Program;
 use crate::source::arguments::reads_no_arguments;
 use crate::source::{Certainty, Disclosure};
+use crate::sources::Origin;
 
 /// Streams of a connection with hints or blocks left to read.
 const STREAMS_MAX: usize = 1024;
@@ -184,6 +185,7 @@ impl Session {
             return None;
         }
         let stream = self.policy.open_stream(now, peer.hinter, None);
+        self.policy.set_source(stream, Origin::Program.id());
         peer.streams.insert(number, stream);
         self.streams += 1;
         Some(stream)

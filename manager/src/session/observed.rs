@@ -16,6 +16,7 @@ use crate::lineage::ProcessId;
 use crate::observer::{Observation, Observer};
 use crate::reads::Reads;
 use crate::source::{Certainty, Disclosure};
+use crate::sources::Origin;
 
 /// Hinter numbers of mappings begin here, one for each process.
 const FIRST_MAPPING: u64 = 1 << 48;
@@ -113,6 +114,7 @@ impl Session {
             return;
         }
         let stream = self.policy.open_stream(self.now(), hinter, Some(ReaderId(of.0)));
+        self.policy.set_source(stream, Origin::Mapped.id());
         self.streams += 1;
         self.observed.streams.insert(of, (stream, file));
         let length_bytes = range.end - range.start;

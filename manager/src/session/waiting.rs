@@ -10,6 +10,7 @@ use foretell_policy::{FileId, NameId, StreamId};
 use crate::driver::file::OpenFile;
 use crate::lineage::ProcessId;
 use crate::source::{Certainty, Visits};
+use crate::sources::Origin;
 
 /// Bytes of a waiting path beside its text.
 const PATH_BYTES: usize = 64;
@@ -22,6 +23,8 @@ pub(super) struct Name {
     pub(super) owner: Option<StreamId>,
     /// What the file must be, if that is known.
     pub(super) expected: Option<Expected>,
+    /// Where its hint comes from.
+    pub(super) origin: Origin,
 }
 
 impl Name {
@@ -55,6 +58,8 @@ pub(super) struct Folder {
     pub(super) visits: Visits,
     /// The stream of the process that named it.
     pub(super) owner: Option<StreamId>,
+    /// Where its hint comes from.
+    pub(super) origin: Origin,
 }
 
 /// See the [module](self).
@@ -117,8 +122,17 @@ impl Waiting {
 
     /// Takes out the folders that a process has named.
     pub(super) fn drop_folders_of(&mut self, owner: StreamId) {
+        self.keep_folders(|folder| folder.owner != Some(owner));
+    }
+
+    /// Forgets the folders of a source that has stopped.
+    pub(super) fn drop_folders_by(&mut self, origin: Origin) {
+        self.keep_folders(|folder| folder.origin != origin);
+    }
+
+    fn keep_folders(&mut self, keeps: impl Fn(&Folder) -> bool) {
         self.folders.retain(|folder| {
-            let is_kept = folder.owner != Some(owner);
+            let is_kept = keeps(folder);
             self.bytes -= if is_kept { 0 } else { bytes_of(&folder.path) };
             is_kept
         });
@@ -148,8 +162,15 @@ mod tests {
     fn bytes_are_those_of_the_paths_that_wait() {
         let mut waiting = Waiting::default();
         let path = || PathBuf::from("/a/path");
-        let name = |certainty, owner| Name { path: path(), certainty, owner, expected: None };
-        let folder = |owner| Folder { path: path(), visits: Visits::Listed, owner };
+        let name = |certainty, owner| Name {
+            path: path(),
+            certainty,
+            owner,
+            expected: None,
+            origin: Origin::Given,
+        };
+        let folder =
+            |owner| Folder { path: path(), visits: Visits::Listed, owner, origin: Origin::Given };
         let given = waiting.add_name(name(Certainty::File, None));
         let word = waiting.add_name(name(Certainty::MaybeFile, Some(OWNER)));
         waiting.add_folder(folder(None));
@@ -173,7 +194,13 @@ mod tests {
         for (certainty, owner) in all.into_iter().flat_map(|of| [(of, None), (of, Some(OWNER))]) {
             let mut waiting = Waiting::default();
             let path = PathBuf::from("/a");
-            let name = waiting.add_name(Name { path, certainty, owner, expected: None });
+            let name = waiting.add_name(Name {
+                path,
+                certainty,
+                owner,
+                expected: None,
+                origin: Origin::Given,
+            });
             let is_guess = u64::from(certainty != Certainty::File);
             assert_eq!(waiting.unanswered_guesses(), is_guess, "{certainty:?} {owner:?}");
             waiting.drop_name(name);

@@ -38,6 +38,7 @@ use crate::process_files::ProcessFiles;
 use crate::programs::Program;
 use crate::report::NameReport;
 use crate::source::{Certainty, Disclosure, Visits};
+use crate::sources::Origin;
 use crate::walks::listing::Order;
 use crate::walks::{self, Action, Request, Room, Walk};
 
@@ -578,6 +579,7 @@ impl Session {
             Some(stream) => stream,
             None => {
                 let stream = self.policy.open_stream(now, HinterId(process), None);
+                self.policy.set_source(stream, Origin::Walks.id());
                 self.streams += 1;
                 let walker = self.walker(number).map(|(_, walker)| walker);
                 walker.into_iter().for_each(|walker| walker.stream = Some(stream));

@@ -21,6 +21,13 @@ impl Policy {
         }
     }
 
+    /// What the hints of `stream` come from, as noted; the source with number 0 if it is closed.
+    pub fn source(&self, stream: StreamId) -> SourceId {
+        let known = self.stream_ids.get(&stream);
+        let stream = known.and_then(|&index| self.arbiter.streams().get(index));
+        stream.map_or(SourceId::default(), |stream| stream.source)
+    }
+
     /// [Cancels](Self::cancel) all streams of `source`, and drops its hints from now on.
     pub fn silence(&mut self, now: Nanos, source: SourceId) {
         self.silenced |= 1 << source.number();
