@@ -181,12 +181,26 @@ fn one_workload_is_shown_by_name_words_or_key() {
 #[test]
 fn what_became_of_the_last_run_is_shown() {
     let known = Known::new();
-    let last = Last { expected: 200, asked: 190, found: 150, has_stopped: true };
+    let last = Last {
+        expected: 200,
+        asked: 190,
+        found: 150,
+        has_stopped: true,
+        ahead_bytes: 10 << 20,
+        useful_bytes: 7 << 20,
+        late_bytes: 1 << 20,
+        wasted_bytes: 2 << 20,
+    };
     let key = Workload::named("nightly").exact;
     known.store.update(&key, "", |profile| profile.last = Some(last)).expect("written");
     let shown = known.printed(&["show", "nightly"]);
     assert!(shown.contains("200 steps expected, 190 asked for ahead, 150 found (75 %)"), "{shown}");
     assert!(shown.contains("it stopped"), "{shown}");
+    let bytes = "of files read ahead: ";
+    assert!(shown.contains(bytes) && shown.contains(" late, "), "{shown}");
+    let figures: Value =
+        serde_json::from_str(&known.printed(&["show", "nightly", "--json", "-"])).expect("JSON");
+    assert_eq!(figures["last"]["wasted_bytes"], 2 << 20);
 }
 
 #[test]

@@ -8,6 +8,10 @@
 //! advice, and a recording given with `--replay`. Each of them has its hinter's record in the policy, so a program that discloses what
 //! it does not read loses its own trust and nobody else's.
 //!
+//! A source is not judged while a program runs, or has run, without the library: what such a program reads is seen in part at best,
+//! and would count as wasted. What a program reads through a mapping is seen by looks at its page tables, so a short program may read
+//! some unseen.
+//!
 //! Pure. Cost: O(sources) a turn, and O(streams) once for a source that stops.
 
 use foretell_policy::{Policy, SOURCES_MAX, SourceId, Tally};
@@ -115,14 +119,19 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// A source that is mostly wrong and has not stopped yet. It counts as stopped from now on.
-    pub(crate) fn next_to_stop(&mut self, policy: &Policy) -> Option<Origin> {
+    /// A source that is mostly wrong and has not stopped yet. It counts as stopped from now on. `sees_all` tells whether all reads are
+    /// seen: of what is not seen, nobody knows whether it was guessed rightly.
+    pub(crate) fn next_to_stop(
+        &mut self,
+        policy: &Policy,
+        sees_all: impl FnOnce() -> bool,
+    ) -> Option<Origin> {
         let is_next = |origin: &Origin| {
             origin.is_guess()
                 && !self.stopped.contains(origin)
                 && is_mostly_wrong(&policy.tally(origin.id()))
         };
-        let next = Origin::ALL.into_iter().find(is_next)?;
+        let next = Origin::ALL.into_iter().find(is_next).filter(|_| sees_all())?;
         self.stopped.push(next);
         Some(next)
     }

@@ -12,6 +12,7 @@ use super::Session;
 use super::waiting::{Expected, Folder, Name};
 use crate::Source;
 use crate::feed::Feed;
+use crate::programs::Program;
 use crate::source::{Certainty, Disclosure, walk};
 use crate::sources::Origin;
 
@@ -105,12 +106,24 @@ impl Session {
 
     /// Stops the sources that guess and are mostly wrong.
     pub(super) fn stop_wrong_sources(&mut self) {
-        while let Some(origin) = self.sources_of_hints.next_to_stop(&self.policy) {
+        let mut sources = std::mem::take(&mut self.sources_of_hints);
+        while let Some(origin) = sources.next_to_stop(&self.policy, || self.sees_all_reads()) {
             let now = self.now();
             self.policy.silence(now, origin.id());
             self.feeds.retain(|feed| feed.origin != origin);
             self.waiting.drop_folders_by(origin);
         }
+        self.sources_of_hints = sources;
+    }
+
+    /// Whether all processes of the run have had the library, as far as is known.
+    fn sees_all_reads(&self) -> bool {
+        let ended = &self.ended_programs;
+        let left_alone = |program: &Program| program.counters().programs_left_alone;
+        let left_alone = ended.left_alone + self.programs.iter().map(left_alone).sum::<u64>();
+        let is_any = ended.processes > 0 || !self.programs.is_empty();
+        let (outside, _) = self.sighted.counts();
+        is_any && left_alone == 0 && outside == 0
     }
 
     /// Lists folders that were found, [`WALKS_MAX`] at a time.
@@ -174,5 +187,68 @@ impl Session {
             return;
         }
         self.waiting.add_folder(folder);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use foretell_policy::{DeviceId, FileId, Outcome};
+
+    use super::*;
+    use crate::session::tests::session;
+
+    const DISK: DeviceId = DeviceId(1);
+
+    /// Fetches for streams of `origin`, each of a hinter of its own, until so many blocks have been wasted.
+    fn waste(session: &mut Session, origin: Origin, blocks: u64) {
+        for hinter in 0.. {
+            let now = session.now();
+            let stream = session.policy.open_stream(now, HinterId(hinter), None);
+            session.policy.set_source(stream, origin.id());
+            let target = Target::File { file: FileId(hinter), size_bytes: 1 << 20 };
+            session.policy.hint(now, stream, Hint::whole_file(target, DISK));
+            while let Some(fetch) = session.policy.next_fetch(now, DISK) {
+                session.policy.completed(now, fetch.id, Outcome::Fetched);
+            }
+            session.policy.close(now, stream);
+            if session.policy.tally(origin.id()).wasted >= blocks {
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn a_source_that_is_mostly_wrong_stops_if_all_reads_are_seen() {
+        let mut session = session();
+        for origin in [Origin::Arguments, Origin::Program] {
+            waste(&mut session, origin, 5000);
+        }
+        session.stop_wrong_sources();
+        assert!(!session.sources_of_hints.is_stopped(Origin::Arguments), "nobody was seen");
+        session.ended_programs.processes = 1;
+        session.stop_wrong_sources();
+        assert!(session.sources_of_hints.is_stopped(Origin::Arguments));
+        assert!(!session.sources_of_hints.is_stopped(Origin::Program), "it said so itself");
+
+        let stream = session.policy.open_stream(session.now(), HinterId(1), None);
+        session.policy.set_source(stream, Origin::Arguments.id());
+        let path = std::path::PathBuf::from("/no/such/file");
+        session.disclose_guess(stream, Disclosure::whole_file(path.clone(), Certainty::MaybeFile));
+        session.take_dropped_names();
+        assert_eq!(session.waiting.names(), 0, "its names are let go");
+        session.walk(Folder {
+            path,
+            visits: crate::source::Visits::Listed,
+            owner: None,
+            origin: Origin::Arguments,
+        });
+        assert!(!session.waiting.has_folders());
+
+        let report = session.report();
+        let stopped = |of: &&crate::report::SourceReport| of.has_stopped;
+        let stopped: Vec<_> = report.sources.iter().filter(stopped).map(|of| of.source).collect();
+        assert_eq!(stopped, [Origin::Arguments]);
+        let wasted: u64 = report.sources.iter().map(|of| of.wasted).sum();
+        assert_eq!(wasted, report.blocks.wasted);
     }
 }
