@@ -371,14 +371,14 @@ mod tests {
         assert_eq!(told(vec![source(Origin::Given, 9, 1)]), nothing);
         let (line, _) = told(vec![source(Origin::Given, 9, 1), source(Origin::Walks, 2, 0)]);
         let expected =
-            "read ahead by hints: 9MiB of 10MiB read; folders gone through: 2MiB of 2MiB read";
+            "read ahead by hints: 9 MiB of 10 MiB read; folders gone through: 2 MiB of 2 MiB read";
         assert_eq!(line.as_deref(), Some(expected));
         let (line, _) = told(vec![source(Origin::Arguments, 1, 3)]);
-        assert_eq!(line.as_deref(), Some("read ahead by arguments: 1MiB of 4MiB read"));
+        assert_eq!(line.as_deref(), Some("read ahead by arguments: 1 MiB of 4 MiB read"));
         let wrong = SourceReport { has_stopped: true, ..source(Origin::Arguments, 3, 37) };
         let (line, stopped) = told(vec![wrong]);
         assert_eq!(line, None);
-        assert_eq!(stopped, ["guesses from arguments stopped: 3MiB of 40MiB were read"]);
+        assert_eq!(stopped, ["guesses from arguments stopped: 3 MiB of 40 MiB were read"]);
     }
 
     #[test]
