@@ -322,7 +322,7 @@ fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
         Err(_) => None,
     };
     let decisions_max = if args.explain.is_some() { DECISIONS_MAX } else { 0 };
-    let (release, (sources, guesses, lineage)) = (args.release, args.hints.open(&args.command)?);
+    let (release, opened) = (args.release, args.hints.open(&args.command)?);
     let is_wanted = args.hints.may_prefetch() || !args.is_silent();
     let counts_names = args.observe != Observe::None && is_wanted;
     let observes = counts_names && args.hints.may_prefetch();
@@ -338,9 +338,9 @@ fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
         budget_bytes,
         release,
         decisions_max,
-        sources,
-        guesses,
-        lineage,
+        sources: opened.given,
+        guesses: opened.guesses,
+        lineage: opened.lineage,
         observes,
         counts_names,
         root,

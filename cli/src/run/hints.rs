@@ -19,6 +19,16 @@ use crate::signals;
 /// Its name on the command line.
 const NO_HINTS: &str = "no-hints";
 
+/// Sources of hints, ready to be asked.
+pub(super) struct Opened {
+    /// Those that the user named.
+    pub(super) given: Vec<Source>,
+    /// Those that guess.
+    pub(super) guesses: Vec<Source>,
+    /// The setting of the run, if a source is followed to the processes that the program starts.
+    pub(super) lineage: Option<Setting>,
+}
+
 /// The sources that are switched on, with the file of those from a file.
 pub(super) struct HintArgs {
     from_files: Vec<(&'static FromFile, PathBuf)>,
@@ -52,12 +62,8 @@ impl HintArgs {
         self.from_files.iter().any(|(_, path)| path.as_os_str() == "-")
     }
 
-    /// Opens the sources for a run of `command`: those that the user named, and those that guess. Also returns the setting of the
-    /// run, if a source is followed to the processes that the program starts.
-    pub(super) fn open(
-        &self,
-        command: &[OsString],
-    ) -> Result<(Vec<Source>, Vec<Source>, Option<Setting>), Failure> {
+    /// Opens the sources for a run of `command`.
+    pub(super) fn open(&self, command: &[OsString]) -> Result<Opened, Failure> {
         // The folder may have been removed; then no relative path exists.
         let working_folder = std::env::current_dir().ok();
         let setting = Setting { command: command.to_vec(), working_folder };
@@ -70,10 +76,10 @@ impl HintArgs {
             let items = items.map(move |item| item.map_err(|error| format!("{name}: {error}")));
             Ok(Box::new(items) as Source)
         });
-        let sources = from_files.collect::<Result<_, Failure>>()?;
+        let given = from_files.collect::<Result<_, Failure>>()?;
         let guesses = self.by_default.iter().map(|kind| (kind.open)(setting.clone())).collect();
         let of_processes = self.by_default.iter().any(|kind| kind.of_processes);
-        Ok((sources, guesses, of_processes.then_some(setting)))
+        Ok(Opened { given, guesses, lineage: of_processes.then_some(setting) })
     }
 }
 
