@@ -9,9 +9,12 @@
 //! while costs a window.
 //!
 //! The replay stops if fewer than one in `FOUND_MIN` of the steps that were asked for a window ago were found, or of what the run
-//! touches: the run does something else than the profile says.
+//! touches: the run does something else than the profile says. A path counts at its first touch alone. A run of many short
+//! processes touches the same libraries and configuration in each, and is no less like its profile for that.
+//! At most `FOUND_MIN` paths a step, and `JUDGED_MIN`, are remembered for this, 8 bytes each: then the replay has stopped.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use crate::profile::{Profile, Weighted};
@@ -27,7 +30,7 @@ const WINDOW_MAX: usize = 1024;
 /// The replay stops if the run has come to fewer than one of so many steps.
 const FOUND_MIN: usize = 4;
 
-/// Touches of the run before that is judged.
+/// Paths that the run touches before that is judged.
 const JUDGED_MIN: usize = 64;
 
 /// What is to be done ahead.
@@ -83,9 +86,9 @@ pub struct Replay {
     /// One past the furthest step that the run has come to.
     cursor: usize,
     window: usize,
-    /// Steps that were found, and all touches of the run.
+    /// Steps that were found, and hashes of the other paths that the run has touched.
     found: usize,
-    touches: usize,
+    others: HashSet<u64>,
     has_stopped: bool,
 }
 
@@ -118,20 +121,25 @@ impl Replay {
             cursor: 0,
             window,
             found: 0,
-            touches: 0,
+            others: HashSet::new(),
             has_stopped: false,
         }
     }
 
     /// The run has touched a path. Returns whether the profile expected it.
     pub fn touch(&mut self, path: &[u8]) -> bool {
-        self.touches += 1;
-        self.judge();
-        let Some(all) = self.of_path.get(path) else { return false };
+        let Some(all) = self.of_path.get(path) else {
+            let hash = self.of_path.hasher().hash_one(path);
+            if !self.has_stopped && self.others.insert(hash) {
+                self.judge();
+            }
+            return false;
+        };
         let new = all.iter().map(|&at| at as usize).find(|&at| !self.steps[at].is_found);
         let Some(at) = new else { return true };
         self.steps[at].is_found = true;
         self.found += 1;
+        self.judge();
         self.window = (self.window * 2).min(WINDOW_MAX);
         // A step far ahead was met by accident, or the run has another order.
         if at < self.next + self.window {
@@ -152,8 +160,9 @@ impl Replay {
     }
 
     fn judge(&mut self) {
-        let due = self.touches.max(self.next.saturating_sub(self.window));
-        if self.touches >= JUDGED_MIN && self.found * FOUND_MIN < due {
+        let touched = self.found + self.others.len();
+        let due = touched.max(self.next.saturating_sub(self.window));
+        if touched >= JUDGED_MIN && self.found * FOUND_MIN < due {
             self.has_stopped = true;
         }
     }
@@ -288,6 +297,32 @@ mod tests {
         }
         assert!(replay.has_stopped());
         assert!(replay.counts().asked < 2 * WINDOW_MAX);
+    }
+
+    #[test]
+    fn what_every_process_touches_again_says_nothing() {
+        let mut replay = Replay::new(&profile(300), true);
+        let _ = replay.requests(MUCH);
+        for process in 0..300 {
+            assert!(touch(&mut replay, process));
+            for library in 0..20 {
+                assert!(!touch(&mut replay, 10_000 + library));
+                let _ = touch(&mut replay, library);
+            }
+        }
+        assert!(!replay.has_stopped());
+        assert_eq!(replay.counts().found, 300);
+    }
+
+    #[test]
+    fn a_run_of_something_else_stops_it() {
+        let mut replay = Replay::new(&profile(300), true);
+        let _ = replay.requests(MUCH);
+        for at in 10_000..20_000 {
+            let _ = touch(&mut replay, at);
+        }
+        assert!(replay.has_stopped());
+        assert!(replay.others.len() <= JUDGED_MIN);
     }
 
     #[test]
