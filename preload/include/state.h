@@ -132,8 +132,15 @@ struct descriptor *foretell_entry_make(int fd);
 uint64_t foretell_adopt(int fd, struct descriptor *entry);
 /* The same for a caller that has found out that this is its own process. */
 uint64_t foretell_adopt_own(int fd, struct descriptor *entry);
+/* A regular file, as it was when it was looked at. */
+struct known_file {
+    struct file_identity is;
+    bool has_version; /* whether the next two are known */
+    uint64_t size_bytes;
+    int64_t modified_ns; /* since 1970 */
+};
 /* Looks up what a descriptor is that this process has just opened. False if it is no regular file. */
-bool foretell_identify(int fd, struct descriptor *entry);
+bool foretell_identify(int fd, struct descriptor *entry, struct known_file *file);
 /* Before a recorded read of a descriptor that is UNKNOWN or FRESH: its entry if it is a regular
  * file, else NULL. */
 struct descriptor *foretell_watch(int fd);

@@ -52,8 +52,10 @@ static uint8_t taken[QUESTIONS];
 
 enum kind { NOT_ASKED, NOT_OPEN, REGULAR, OTHER };
 
-/* Fills device and inode of a regular file. errno is kept. */
-static enum kind kind_of(int fd, uint64_t *device, uint64_t *inode)
+#define VERSION (STATX_SIZE | STATX_MTIME)
+
+/* Fills what is known of a regular file. errno is kept. */
+static enum kind kind_of(int fd, struct known_file *file)
 {
     unsigned i = 0;
     while (i < QUESTIONS && __atomic_exchange_n(&taken[i], 1, __ATOMIC_ACQUIRE) != 0)
@@ -65,12 +67,17 @@ static enum kind kind_of(int fd, uint64_t *device, uint64_t *inode)
     enum kind kind = OTHER;
     /* Without DONT_SYNC a network or FUSE file system may ask its server, and the program would wait
      * for a question that it did not ask. */
-    if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_INO,
-                found) != 0) {
+    if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
+                STATX_TYPE | STATX_INO | VERSION, found) != 0) {
         kind = errno == EBADF ? NOT_OPEN : OTHER;
     } else if ((found->stx_mode & S_IFMT) == S_IFREG) {
-        *device = makedev(found->stx_dev_major, found->stx_dev_minor);
-        *inode = found->stx_ino;
+        file->is.device = makedev(found->stx_dev_major, found->stx_dev_minor);
+        file->is.inode = found->stx_ino;
+        file->has_version = (found->stx_mask & VERSION) == VERSION;
+        file->size_bytes = found->stx_size;
+        /* Unsigned: a file system may have any time. */
+        file->modified_ns = (int64_t)((uint64_t)found->stx_mtime.tv_sec * UINT64_C(1000000000) +
+                                      found->stx_mtime.tv_nsec);
         kind = REGULAR;
     }
     errno = saved;
@@ -104,9 +111,8 @@ static inline bool owing(const struct descriptor *entry)
 
 static __attribute__((noinline)) void ask_and_settle(int fd, struct descriptor *entry)
 {
-    uint64_t device;
-    uint64_t inode;
-    settle(entry, activity() != OFF && kind_of(fd, &device, &inode) == REGULAR);
+    struct known_file file;
+    settle(entry, activity() != OFF && kind_of(fd, &file) == REGULAR);
 }
 
 void foretell_owe(struct descriptor *entry, uint64_t stall_ns)
@@ -154,17 +160,21 @@ uint64_t foretell_adopt(int fd, struct descriptor *entry)
     return foretell_adopt_own(fd, entry);
 }
 
+static void set_identity(struct descriptor *entry, const struct file_identity *file)
+{
+    __atomic_store_n(&entry->device, file->device, __ATOMIC_RELAXED);
+    __atomic_store_n(&entry->inode, file->inode, __ATOMIC_RELAXED);
+}
+
 uint64_t foretell_adopt_own(int fd, struct descriptor *entry)
 {
-    uint64_t device = 0;
-    uint64_t inode = 0;
-    enum kind kind = kind_of(fd, &device, &inode);
+    struct known_file file;
+    enum kind kind = kind_of(fd, &file);
     uint64_t tag = current_tag(IGNORED);
     if (kind == NOT_ASKED || kind == NOT_OPEN)
         return tag;
     if (kind == REGULAR) {
-        __atomic_store_n(&entry->device, device, __ATOMIC_RELAXED);
-        __atomic_store_n(&entry->inode, inode, __ATOMIC_RELAXED);
+        set_identity(entry, &file.is);
         tag = current_tag(SHARED) | TAG_IDENTITY;
     }
     __atomic_store_n(&entry->position_bytes, POSITION_UNKNOWN, __ATOMIC_RELAXED);
@@ -174,18 +184,14 @@ uint64_t foretell_adopt_own(int fd, struct descriptor *entry)
     return tag;
 }
 
-bool foretell_identify(int fd, struct descriptor *entry)
+bool foretell_identify(int fd, struct descriptor *entry, struct known_file *file)
 {
     uint64_t tag = tag_of(entry);
-    uint64_t device = 0;
-    uint64_t inode = 0;
-    enum kind kind = kind_of(fd, &device, &inode);
+    enum kind kind = kind_of(fd, file);
     if (kind == NOT_ASKED)
         return false;
-    if (kind == REGULAR) {
-        __atomic_store_n(&entry->device, device, __ATOMIC_RELAXED);
-        __atomic_store_n(&entry->inode, inode, __ATOMIC_RELAXED);
-    }
+    if (kind == REGULAR)
+        set_identity(entry, &file->is);
     /* Only if the descriptor was not reset or shared meanwhile: that state is newer. */
     uint64_t better = kind == REGULAR ? tag | TAG_IDENTITY : current_tag(IGNORED);
     (void)__atomic_compare_exchange_n(&entry->tag, &tag, better, false, __ATOMIC_RELEASE,
@@ -207,15 +213,15 @@ struct descriptor *foretell_watch(int fd)
 
 void foretell_note_lock(int fd)
 {
-    struct file_identity file;
+    struct known_file file;
     size_t count = __atomic_load_n(&foretell_locked_count, __ATOMIC_ACQUIRE);
-    enum kind kind = kind_of(fd, &file.device, &file.inode);
+    enum kind kind = kind_of(fd, &file);
     if (kind == NOT_ASKED)
         __atomic_store_n(&foretell_locked_count, SIZE_MAX, __ATOMIC_RELEASE);
     if (kind != REGULAR)
         return;
     for (size_t i = 0; i < count && i < LOCKED_MAX; i++)
-        if (foretell_locked[i].device == file.device && foretell_locked[i].inode == file.inode)
+        if (foretell_locked[i].device == file.is.device && foretell_locked[i].inode == file.is.inode)
             return;
     /* A place is counted before it is filled: a look meanwhile may miss the lock that is just taken. */
     count = __atomic_load_n(&foretell_locked_count, __ATOMIC_RELAXED);
@@ -226,7 +232,7 @@ void foretell_note_lock(int fd)
         }
     } while (!__atomic_compare_exchange_n(&foretell_locked_count, &count, count + 1, true, __ATOMIC_ACQ_REL,
                                           __ATOMIC_RELAXED));
-    foretell_locked[count] = file;
+    foretell_locked[count] = file.is;
 }
 
 

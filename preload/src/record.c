@@ -103,22 +103,6 @@ static struct descriptor *claim(int fd, int flags, enum descriptor_state state)
     return entry;
 }
 
-/* The record of an open. fd: negative if it failed. */
-static __attribute__((noinline)) void record_open(struct foretell_ring_header *header,
-                                                  const struct descriptor *entry, int fd,
-                                                  uint64_t end_ns, uint64_t duration_ns)
-{
-    struct foretell_record record = {.kind = FORETELL_RECORD_OPEN,
-                                     .flags = fd < 0 ? FORETELL_FLAG_FAILED : 0,
-                                     .end_ns = end_ns,
-                                     .duration_ns = duration_ns};
-    if (entry != NULL) {
-        record.device = __atomic_load_n(&entry->device, __ATOMIC_RELAXED);
-        record.inode = __atomic_load_n(&entry->inode, __ATOMIC_RELAXED);
-    }
-    foretell_emit_own(header, &record);
-}
-
 /* An open that has returned. */
 struct opening {
     int fd;
@@ -129,6 +113,27 @@ struct opening {
     uint64_t duration_ns;
 };
 
+/* The record of an open. file: what it opened, or NULL if that is not known. */
+static __attribute__((noinline)) void record_open(struct foretell_ring_header *header,
+                                                  const struct opening *open,
+                                                  const struct known_file *file)
+{
+    struct foretell_record record = {.kind = FORETELL_RECORD_OPEN,
+                                     .flags = open->fd < 0 ? FORETELL_FLAG_FAILED : 0,
+                                     .end_ns = open->end_ns,
+                                     .duration_ns = open->duration_ns};
+    if (file != NULL) {
+        record.device = file->is.device;
+        record.inode = file->is.inode;
+    }
+    if (file != NULL && file->has_version) {
+        record.flags |= FORETELL_FLAG_SIZED;
+        record.offset_bytes = (uint64_t)file->modified_ns;
+        record.length_bytes = file->size_bytes;
+    }
+    foretell_emit_own(header, &record);
+}
+
 /* Takes in an open for the OPEN record. */
 static void opened_as_file(struct foretell_ring_header *header, const struct opening *open)
 {
@@ -138,10 +143,11 @@ static void opened_as_file(struct foretell_ring_header *header, const struct ope
         open->fd >= 0 ? claim(open->fd, open->flags, wanted ? OWNED : FRESH) : NULL;
     if (!wanted || (open->fd < 0 && !stalled))
         return;
-    bool named = entry != NULL && foretell_identify(open->fd, entry);
+    struct known_file file;
+    bool named = entry != NULL && foretell_identify(open->fd, entry, &file);
     if (entry != NULL && !named && !stalled)
         return; /* not a regular file */
-    record_open(header, named ? entry : NULL, open->fd, open->end_ns, open->duration_ns);
+    record_open(header, open, named ? &file : NULL);
 }
 
 static __attribute__((noinline)) void touched_by_open(const struct opening *open)

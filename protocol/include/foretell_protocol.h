@@ -79,6 +79,9 @@
 #define FORETELL_FLAG_SHARED 4u
 /* An open record of an open that failed (only failures that stalled are recorded). */
 #define FORETELL_FLAG_FAILED 8u
+/* An open record that tells the file's time and size. A file that was opened only for reading has it, if the kernel knew both
+ * without asking a server. */
+#define FORETELL_FLAG_SIZED 16u
 
 /* One call of the program. */
 struct foretell_record {
@@ -87,8 +90,9 @@ struct foretell_record {
     uint32_t flags;        /* FORETELL_FLAG_… */
     uint64_t device;       /* st_dev; 0 if not known (open records) */
     uint64_t inode;        /* st_ino; 0 if not known (open records) */
-    uint64_t offset_bytes; /* where the call read */
-    uint64_t length_bytes; /* number of bytes it returned; 0 at the end of the file */
+    uint64_t offset_bytes; /* where the call read. Of an open with FLAG_SIZED: the file's time of modification in nanoseconds since
+                              1970, as int64_t */
+    uint64_t length_bytes; /* number of bytes it returned; 0 at the end of the file. Of such an open: the file's size */
     uint64_t end_ns;       /* CLOCK_MONOTONIC at return; 0 if the call was not timed */
     uint64_t duration_ns;  /* 0 if the call was not timed */
 };

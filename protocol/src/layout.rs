@@ -86,6 +86,8 @@ pub const FLAG_POSITIONED: u32 = 2;
 pub const FLAG_SHARED: u32 = 4;
 /// Record flag: the open failed.
 pub const FLAG_FAILED: u32 = 8;
+/// Record flag: an open that tells the file's time and size in place of offset and length.
+pub const FLAG_SIZED: u32 = 16;
 /// Message kind: a program introduces itself.
 pub const MESSAGE_HELLO: u32 = 1;
 /// Message kind: a disclosure.

@@ -37,7 +37,7 @@ pub use layout::{
 };
 pub use message::{Extent, Hello, Hint, Message, ProtocolError, Segment};
 pub use ring::{
-    Advice, AdviceKind, Advised, Base, Counters, Event, Record, RecordFlags, RecordKind, RingError,
-    RingReader, Touch, TouchFlags,
+    Advice, AdviceKind, Advised, Base, Counters, Event, FileVersion, Record, RecordFlags,
+    RecordKind, RingError, RingReader, Touch, TouchFlags,
 };
 pub use socket::{Connection, Listener};

@@ -95,14 +95,36 @@ pub struct Record {
     pub device: u64,
     /// The file's `st_ino`; 0 if not known (open records).
     pub inode: u64,
-    /// Where the call read.
+    /// Where the call read; no offset if it is an open.
     pub offset_bytes: u64,
-    /// Number of bytes that it returned; 0 at the end of the file.
+    /// Number of bytes that it returned; 0 at the end of the file; no length if it is an open.
     pub length_bytes: u64,
     /// CLOCK_MONOTONIC at return; 0 if the call was not timed.
     pub end_ns: u64,
     /// How long the call took; 0 if it was not timed.
     pub duration_ns: u64,
+}
+
+/// How a file was when it was opened: two openings with the same version found the same contents, as far as sizes and times tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileVersion {
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Its time of modification in nanoseconds since 1970.
+    pub modified_ns: i64,
+}
+
+impl Record {
+    /// How the file was that this call opened. `None` for a read, for an open that failed, that was not for reading alone, or of
+    /// which the program knew no more than its time. On a network file system, it is what this machine last heard of the file.
+    #[must_use]
+    pub fn opened_version(&self) -> Option<FileVersion> {
+        let is_told = self.kind == RecordKind::Open && self.flags.0 & layout::FLAG_SIZED != 0;
+        is_told.then_some(FileVersion {
+            size_bytes: self.length_bytes,
+            modified_ns: self.offset_bytes.cast_signed(),
+        })
+    }
 }
 
 /// What the program wrote to its ring.

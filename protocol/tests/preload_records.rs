@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use foretell_protocol::{Listener, Record, RecordKind};
+use foretell_protocol::{FileVersion, Listener, Record, RecordKind};
 use support::{Observed, Session};
 
 /// A program and a file of lines for it.
@@ -102,7 +102,12 @@ fn reads_and_seeks() {
         setting.program.file_name().unwrap().to_string_lossy()[..15]
     );
     let opens = observed.sessions[0].records.iter().filter(|r| r.kind == RecordKind::Open);
-    assert_eq!(opens.count(), 1);
+    let metadata = std::fs::metadata(&setting.file).expect("file");
+    let modified_ns = metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec();
+    let version = FileVersion { size_bytes: setting.size, modified_ns };
+    assert_eq!(opens.map(Record::opened_version).collect::<Vec<_>>(), [Some(version)]);
+    let reads = observed.sessions[0].records.iter().filter(|r| r.kind == RecordKind::Read);
+    assert!(reads.map(Record::opened_version).all(|version| version.is_none()));
 }
 
 #[test]
