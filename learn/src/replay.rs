@@ -90,6 +90,8 @@ pub struct Replay {
     found: usize,
     others: HashSet<u64>,
     has_stopped: bool,
+    /// Steps before this one are found if the run comes to them. From it on the run was not watched at some time.
+    seen_until: usize,
 }
 
 #[derive(Debug)]
@@ -123,6 +125,7 @@ impl Replay {
             found: 0,
             others: HashSet::new(),
             has_stopped: false,
+            seen_until: usize::MAX,
         }
     }
 
@@ -211,10 +214,21 @@ impl Replay {
         Counts { expected: self.steps.len(), asked: self.next, found: self.found }
     }
 
-    /// Whether this path was asked for, and the run has not come to it.
+    /// The run is not watched from now on, at least for a while.
+    pub fn lose_sight(&mut self) {
+        self.seen_until = self.seen_until.min(self.cursor);
+    }
+
+    /// Whether the run was watched all the time.
+    pub fn has_seen_all(&self) -> bool {
+        self.seen_until == usize::MAX
+    }
+
+    /// Whether this path was asked for, and the run has not come to it, as far as it was watched.
     pub fn is_missed(&self, path: &[u8]) -> bool {
         let all = self.of_path.get(path).into_iter().flatten();
-        let mut asked = all.map(|&at| at as usize).filter(|&at| at < self.next).peekable();
+        let judged = self.next.min(self.seen_until);
+        let mut asked = all.map(|&at| at as usize).filter(|&at| at < judged).peekable();
         asked.peek().is_some() && asked.all(|at| !self.steps[at].is_found)
     }
 }
@@ -276,6 +290,18 @@ mod tests {
         assert!(
             replay.is_missed(b"/51") && !replay.is_missed(b"/50") && !replay.is_missed(b"/4000")
         );
+    }
+
+    #[test]
+    fn what_a_run_may_have_come_to_unseen_is_not_missed() {
+        let mut replay = Replay::new(&profile(100), true);
+        let _ = replay.requests(MUCH);
+        assert!(touch(&mut replay, 9) && replay.is_missed(b"/50") && replay.has_seen_all());
+        replay.lose_sight();
+        assert!(replay.is_missed(b"/8") && !replay.is_missed(b"/50") && !replay.has_seen_all());
+        assert!(touch(&mut replay, 60));
+        replay.lose_sight();
+        assert!(!replay.is_missed(b"/50"), "it was not watched before");
     }
 
     #[test]

@@ -50,12 +50,13 @@ impl Lesson {
         let exact = replay.as_ref().filter(|(_, is_exact)| *is_exact).map(|(replay, _)| replay);
         let alike = replay.as_ref().filter(|(_, is_exact)| !*is_exact).map(|(replay, _)| replay);
         let lost = |path: &[u8]| is_last && exact.is_some_and(|replay| replay.is_missed(path));
+        let has_seen_all = replay.as_ref().is_none_or(|(replay, _)| replay.has_seen_all());
         if workload.alike != workload.exact {
             let again = run.clone();
             let change = |profile: &mut Profile| {
                 profile.kind = Kind::Alike;
                 profile.last = alike.map(last).or(profile.last);
-                profile.learn(again, |_| is_last);
+                profile.learn(again, |_| is_last && has_seen_all);
             };
             store.update(&workload.alike, &workload.shape, |profile| {
                 alike_base.change(profile, change)

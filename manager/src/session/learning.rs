@@ -326,6 +326,9 @@ impl Learning {
     /// Something was looked up or fetched ahead of the run; `waited`: it was not in memory.
     pub(super) fn looked_for(&mut self, waited: bool) {
         self.in_row = if waited { 0 } else { self.in_row.saturating_add(1) };
+        if self.in_row == QUICK_MAX {
+            self.replay.iter_mut().for_each(|(replay, _)| replay.lose_sight());
+        }
         self.is_cold |= waited;
     }
 
