@@ -55,6 +55,8 @@ struct File {
     step_bytes: u64,
     /// Blocks that were read: disjoint ranges in ascending order.
     read: Vec<Range<u64>>,
+    /// Its length, where that is known: a read up to there is a read to its end, if the program asks no further.
+    size_bytes: Option<u64>,
 }
 
 impl Recorder {
@@ -81,6 +83,13 @@ impl Recorder {
         }
     }
 
+    /// The file of this number was so long when it was opened.
+    pub fn note_size(&mut self, number: u64, size_bytes: u64) {
+        if let Some(&file) = self.numbers.get(&number) {
+            self.files[file].size_bytes = Some(size_bytes);
+        }
+    }
+
     /// Whether this path was touched.
     pub fn has_touched(&self, path: &[u8]) -> bool {
         self.paths.contains_key(path)
@@ -94,9 +103,13 @@ impl Recorder {
     /// A range of bytes of the file of this number was read. Without its path, that is not kept.
     pub fn read(&mut self, number: u64, range: Range<u64>, at_ms: u32) {
         let Some(&file) = self.numbers.get(&number) else { return };
+        let is_end = self.files[file].size_bytes.is_some_and(|size_bytes| range.end >= size_bytes);
         let (first, end) = (range.start / BLOCK_BYTES, range.end.div_ceil(BLOCK_BYTES));
         for (start, end) in unread(&mut self.files[file].read, first..end) {
             self.read_blocks(file, start..end, at_ms);
+        }
+        if is_end {
+            self.note(number, Acts::END);
         }
     }
 
@@ -146,7 +159,14 @@ impl Recorder {
         let (file, step) = (self.files.len(), self.steps.len());
         self.path_bytes += path.len();
         let (first, step_bytes, read) = (step, 0, Vec::new());
-        self.files.push(File { path: Arc::clone(&path), first, step, step_bytes, read });
+        self.files.push(File {
+            path: Arc::clone(&path),
+            first,
+            step,
+            step_bytes,
+            read,
+            size_bytes: None,
+        });
         self.steps.push(Step { path: Arc::clone(&path), acts, parts: Vec::new(), at_ms });
         self.paths.insert(path, file);
         Some(file)
@@ -224,6 +244,19 @@ mod tests {
         assert_eq!(run.steps.len(), 1);
         assert_eq!(run.steps[0].acts, Acts::OPEN | Acts::READ);
         assert_eq!(parts(&run, "/a"), [vec![(0, 2), (12, 13)]]);
+    }
+
+    #[test]
+    fn a_read_up_to_the_size_is_a_read_to_the_end() {
+        let acts = |read: Range<u64>| {
+            let mut recorder = Recorder::new();
+            recorder.identify(7, b"/a", 0);
+            recorder.note_size(7, 10_000);
+            recorder.read(7, read, 1);
+            recorder.finish().steps[0].acts
+        };
+        assert_eq!(acts(0..9_999), Acts::READ);
+        assert_eq!(acts(0..10_000), Acts::READ | Acts::END);
     }
 
     #[test]

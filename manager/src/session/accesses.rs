@@ -33,12 +33,19 @@ pub(super) struct Accesses {
     /// `None` if nothing is to be recorded.
     pub(super) recording: Option<Recording>,
     /// Opens of this turn, and the last ones before: when they returned, and their files.
-    opens: Vec<(u64, FileId)>,
+    opens: Vec<(u64, Opened)>,
     /// Reads of this turn.
     calls: Vec<Record>,
     path: Vec<u8>,
     /// The folder in which the run began.
     folder: Option<Arc<[u8]>>,
+}
+
+/// A file that was opened, and its length where the open tells it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Opened {
+    pub(super) file: FileId,
+    pub(super) size_bytes: Option<u64>,
 }
 
 impl Accesses {
@@ -81,7 +88,9 @@ impl Accesses {
             return;
         }
         if record.kind == RecordKind::Open && record.inode != 0 {
-            self.opens.push((record.end_ns, file_id(record.device, record.inode)));
+            let file = file_id(record.device, record.inode);
+            let size_bytes = record.opened_version().map(|version| version.size_bytes);
+            self.opens.push((record.end_ns, Opened { file, size_bytes }));
         } else if record.kind == RecordKind::Read && self.calls.len() < CALLS_MAX {
             self.calls.push(*record);
         }
@@ -104,14 +113,14 @@ impl Accesses {
             self.path.push(b'/');
         }
         self.path.extend_from_slice(name);
-        let same = |&&(end_ns, _): &&(u64, FileId)| end_ns == touch.end_ns;
+        let same = |&&(end_ns, _): &&(u64, Opened)| end_ns == touch.end_ns;
         let opened = self.opens.iter().find(same).filter(|_| touch.flags.is_open());
-        let opened = opened.map(|&(_, file)| file);
+        let opened = opened.map(|&(_, opened)| opened);
         if let Some(learning) = &mut self.learning {
             learning.touched(&self.path, touch, opened, mounts);
         }
         if let Some(recording) = &mut self.recording {
-            recording.touched(process, &self.path, touch, opened);
+            recording.touched(process, &self.path, touch, opened.map(|opened| opened.file));
         }
     }
 

@@ -33,7 +33,7 @@ use foretell_policy::{DeviceId, Extent, FileId, HinterId, Nanos, Order, Segment,
 use foretell_protocol::{Record, STALL_THRESHOLD_NS, Touch, stall_threshold_ns};
 
 use super::Session;
-use super::accesses::monotonic_ns;
+use super::accesses::{Opened, monotonic_ns};
 use super::predicting::Predicting;
 use crate::driver::done::DoneQueue;
 use crate::driver::file::file_id;
@@ -215,7 +215,7 @@ impl Learning {
         &mut self,
         path: &[u8],
         touch: &Touch,
-        opened: Option<FileId>,
+        opened: Option<Opened>,
         mounts: &Mounts,
     ) {
         let waited = touch.duration_ns >= STALL_THRESHOLD_NS;
@@ -230,8 +230,9 @@ impl Learning {
                 self.predicting.opened(path, at_ms, &self.recorder);
             }
             self.recorder.touch(path, acts_of(touch), at_ms);
-            if let Some(FileId(number)) = opened {
+            if let Some(Opened { file: FileId(number), size_bytes }) = opened {
                 self.recorder.identify(number, path, at_ms);
+                size_bytes.into_iter().for_each(|size| self.recorder.note_size(number, size));
             }
         }
         if let Some((replay, _)) = &mut self.replay
