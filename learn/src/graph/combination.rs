@@ -101,7 +101,7 @@ struct Marks {
     is_known: bool,
 }
 
-/// See the [module](self).
+/// All predictors, weighed by what their guesses have been worth. Silent while a trial says that its reads wait longer than without.
 pub struct Combination {
     settings: Settings,
     members: [Box<dyn Predictor>; MEMBERS],

@@ -80,7 +80,7 @@ fn contexts(last: [File; ORDER_MAX]) -> [u32; ORDER_MAX] {
     [0, of(1, second), of(2, second << 28 ^ third)]
 }
 
-/// See the [module](self).
+/// What came next in the context of the last three files (Kroeger and Long, 2001).
 #[derive(Debug)]
 pub struct Epcm {
     settings: Settings,

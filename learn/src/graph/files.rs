@@ -1,7 +1,7 @@
 //! Numbers for files: which files the predictors know, and how their memory stays bounded.
 //!
 //! A caller names a file by any 64-bit key: a hash of its path, or of device and inode. [`Files`] gives it a [`File`]: a place
-//! below the bound, and the place's generation. Predictors keep what they know of a file at its place ([`Places`]).
+//! below the bound, and the place's generation. Predictors keep what they know of a file at its place (`Places`).
 //!
 //! If all places are taken, the hand of a clock looks for a file that was not opened since the hand passed it last (second
 //! chance), and gives its place away, with the next generation. So a [`File`] that a predictor still holds names no file any

@@ -46,7 +46,7 @@ impl Successor {
     }
 }
 
-/// See the [module](self).
+/// The file that came next the last time, and so on from there.
 #[derive(Debug)]
 pub struct LastSuccessor {
     settings: Settings,

@@ -84,7 +84,7 @@ impl Row {
     }
 }
 
-/// See the [module](self).
+/// Files whose last opens were all close together (Yang and others, 2017).
 #[derive(Debug)]
 pub struct Mithril {
     settings: Settings,

@@ -71,7 +71,7 @@ impl Node {
     }
 }
 
-/// See the [module](self).
+/// Files opened within a number of opens of each other, by counts (Griffioen and Appleton, 1995).
 #[derive(Debug)]
 pub struct ProbabilityGraph {
     settings: Settings,

@@ -2,7 +2,7 @@
 //!
 //! As in Griffioen and Appleton, "Improving File System Performance via Predictive Caching" (1995), *Simulation system*:
 //!
-//! An open asks the predictor, and its guesses are fetched or kept in the cache as [`graph::model`](foretell_learn::graph::model)
+//! An open asks the predictor, and its guesses are fetched or kept in the cache as [`foretell_learn::graph::model`]
 //! says. Some time after the open comes the read, which the recording says; it may have to wait. What it waited delays all later
 //! opens. Where a second or more lies between two opens, a person has paused, and starts again at their own time.
 //!

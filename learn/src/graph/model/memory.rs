@@ -13,7 +13,7 @@ struct Link {
     bytes: u32,
 }
 
-/// See the [module](self).
+/// Files in memory, the least recently used to go first.
 #[derive(Debug)]
 pub struct Memory {
     links: Vec<Link>,

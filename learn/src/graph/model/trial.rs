@@ -48,7 +48,7 @@ impl Rival {
     }
 }
 
-/// See the [module](self).
+/// Caches that are modelled side by side, each with the guesses of one rival.
 #[derive(Debug)]
 pub struct Trial {
     rivals: Vec<Rival>,
