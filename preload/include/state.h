@@ -21,7 +21,7 @@
  *
  * Invariants: resetting an entry to UNKNOWN or FRESH is always right, in any process. So a vfork child
  * that closes or duplicates a descriptor resets its parent's entry without harm. Claiming another state
- * is right only in the process that the table belongs to, hence the pid check.
+ * is right only in the process that the table belongs to, hence the pid check (foretell_is_own_call).
  *
  * What may fail: the ring may be full (the record is dropped and counted); memory for a table page may
  * be refused (its descriptors go unwatched); two threads may race on one descriptor (a record may then
@@ -94,8 +94,25 @@ extern union foretell_wiped {
 #define foretell_active (foretell_wiped.activity)
 
 /* registration.c */
-/* Whether this is the process that the state belongs to, not a vfork or raw clone child. */
+/* Whether this is the process that the state belongs to, not a vfork or raw clone child. A system call. */
 bool foretell_is_own_process(void);
+/* The same for a call that claims something: a descriptor, a folder, a file's advice. If this is a child, foretell_asks is set. */
+bool foretell_is_own_call(void);
+/*
+ * Whether to find out before each record of a read, or of a name, whose process this is. Normally not, for that is a system call for
+ * each record, a third of what these cost. Then a child that runs in this process's memory writes such records in its parent's name:
+ *   - A child with a copy of the memory writes none: foretell_active is OFF there. Where the kernel does not see to that, all is asked.
+ *   - A descriptor that a read is recorded of was claimed by the parent. The child has it from the parent, and reads the same file
+ *     and moves the same position. If it has closed the descriptor, or put another in its place, the entry was reset, and is not
+ *     claimed again without asking.
+ *   - A name is absolute, or relative to a folder that the parent has opened (as for reads), or to the working folder, which is the
+ *     parent's until the child changes it. That is a call that asks. A descriptor without a number is asked about.
+ * The first child that is found by such a question, at an open, a chdir, or the first read of a descriptor, sets this for good. So
+ * a child that lives on beside its parent, with descriptors and a folder of its own, is told apart.
+ * What is left: a child and another thread of its parent that give the same number to different descriptors meanwhile. A record then
+ * names a wrong file, which costs at most a wrong prefetch.
+ */
+extern bool foretell_asks;
 /* A process announces itself at its first open, recorded read or recorded name rather than at its start: many end or exec
  * before. */
 void foretell_register_if_pending(void);
@@ -173,10 +190,10 @@ void foretell_opened(int fd, int flags, int folder, const char *path, uint64_t s
  * POSITION_UNKNOWN if the call moved the descriptor's position. */
 void foretell_read_done(int fd, struct descriptor *entry, uint64_t start_ns, ssize_t result,
                         uint64_t offset_bytes);
-/* Writes a record of any kind. It is dropped unless this process has announced itself. header: the ring that
+/* Writes the record of a read. It is dropped unless this process has announced itself. header: the ring that
  * said that records are wanted. */
-void foretell_emit(struct foretell_ring_header *header, const void *record);
-/* The same for a caller that has found out that this is its own process (foretell_is_own_process). */
+void foretell_emit_read(struct foretell_ring_header *header, const struct foretell_record *record);
+/* Writes a record of any kind, for a caller that has found out that this is its own process (foretell_is_own_process). */
 void foretell_emit_own(struct foretell_ring_header *header, const void *record);
 /* Takes so many slots in a row, for such a caller. Returns the ticket of the first one; NO_TICKET if the ring is
  * full, or this process has not announced itself. */
@@ -200,8 +217,8 @@ void foretell_named(uint64_t start_ns, uint32_t what, int folder, const char *pa
 uint32_t foretell_touch_of_open(int flags);
 /* The number of the folder that a descriptor stands for, if it has one; else 0. */
 uint32_t foretell_folder_number(int fd);
-/* Records a path, if this is the process's own memory and not a vfork child's, which the caller has found out. The
- * call's duration counts elsewhere. touch: what is known of the call, to be completed here. */
+/* Records a path. The caller has found out that this may be recorded (may_record), and for a folder that is opened, that this is the
+ * process's own call. The call's duration counts elsewhere. touch: what is known of the call, to be completed here. */
 void foretell_touch(struct foretell_touch *touch, int folder, const char *path, int result);
 /* fd has been duplicated as copy: which then stands for the same numbered folder. */
 void foretell_copied_folder(const struct descriptor *from, int copy);
@@ -242,6 +259,12 @@ static inline uint64_t open_begins(void)
     if (UNLIKELY(activity() == UNANNOUNCED))
         foretell_register_if_pending();
     return now_ns();
+}
+
+/* Whether a read or a name may be recorded (foretell_asks). */
+static inline bool may_record(void)
+{
+    return LIKELY(!__atomic_load_n(&foretell_asks, __ATOMIC_RELAXED)) || foretell_is_own_call();
 }
 
 static inline void count(uint64_t *counter, uint64_t value)

@@ -30,7 +30,7 @@ static bool listens(bool always)
     if (activity() == OFF || (!always && !wants_any(ring())))
         return false;
     foretell_register_if_pending();
-    return activity() == ANNOUNCED && foretell_is_own_process();
+    return activity() == ANNOUNCED && foretell_is_own_call();
 }
 
 static void emit_advice(struct foretell_advice *advice)

@@ -155,7 +155,7 @@ void foretell_table_forked(void)
 
 uint64_t foretell_adopt(int fd, struct descriptor *entry)
 {
-    if (!foretell_is_own_process())
+    if (!foretell_is_own_call())
         return current_tag(IGNORED); /* for this call only: nothing is stored */
     return foretell_adopt_own(fd, entry);
 }

@@ -96,7 +96,7 @@ SCANDIRAT(scandirat64)
 static __attribute__((noinline)) void touch_untimed(uint32_t what, const char *path, uint64_t at_ns)
 {
     struct foretell_touch touch = {.flags = what, .end_ns = at_ns};
-    if (foretell_is_own_process())
+    if (foretell_is_own_call())
         foretell_touch(&touch, AT_FDCWD, path, WITHOUT_DESCRIPTOR);
 }
 

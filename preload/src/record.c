@@ -52,10 +52,9 @@ void foretell_emit_own(struct foretell_ring_header *header, const void *record)
         foretell_store(header, ticket, record);
 }
 
-void foretell_emit(struct foretell_ring_header *header, const void *record)
+void foretell_emit_read(struct foretell_ring_header *header, const struct foretell_record *record)
 {
-    /* A vfork child runs in its parent's memory, but the ring belongs to the parent. */
-    if (activity() != OFF && foretell_is_own_process())
+    if (activity() != OFF && may_record())
         foretell_emit_own(header, record);
 }
 
@@ -162,7 +161,7 @@ static __attribute__((noinline)) void touched_by_open(const struct opening *open
 /* Takes in an open while records of any kind are wanted, or by a child that has to announce itself. */
 static __attribute__((noinline)) void opened_recorded(const struct opening *open)
 {
-    if (!foretell_is_own_process()) {
+    if (!foretell_is_own_call()) {
         foretell_forget(open->fd);
         return;
     }
@@ -224,7 +223,7 @@ static __attribute__((noinline)) void record_read(int fd, struct descriptor *ent
                                      .length_bytes = bytes,
                                      .end_ns = end_ns,
                                      .duration_ns = duration_ns};
-    foretell_emit(ring(), &record);
+    foretell_emit_read(ring(), &record);
 }
 
 void foretell_read_done(int fd, struct descriptor *entry, uint64_t start_ns, ssize_t result,

@@ -90,9 +90,21 @@ static int out_of_the_way(int fd)
     return moved;
 }
 
+/* Whether the kernel clears foretell_wiped in a child of a fork. */
+static bool wipes;
+bool foretell_asks = true;
+
 bool foretell_is_own_process(void)
 {
     return raw_pid() == own_pid;
+}
+
+bool foretell_is_own_call(void)
+{
+    bool own = foretell_is_own_process();
+    if (UNLIKELY(!own))
+        __atomic_store_n(&foretell_asks, true, __ATOMIC_RELAXED);
+    return own;
 }
 
 /* A sealed ring, mapped, with its descriptor in *fd; NULL if that fails. In a forked child it is mapped over
@@ -335,6 +347,7 @@ static void after_fork_in_child(void)
     int saved = errno;
     own_pid = raw_pid();
     parent_pid = getppid();
+    __atomic_store_n(&foretell_asks, !wipes, __ATOMIC_RELAXED);
     (void)__atomic_add_fetch(&foretell_epoch, 1, __ATOMIC_RELAXED);
     foretell_table_forked();
     foretell_commands_forked();
@@ -380,7 +393,8 @@ static void begin_watching(const struct introduction *given)
         return;
     foretell_environment_hand_on();
     /* Refused by kernels before 4.14: then a fork by a raw system call counts as its parent. */
-    (void)syscall(SYS_madvise, &foretell_wiped, sizeof foretell_wiped, MADV_WIPEONFORK);
+    wipes = syscall(SYS_madvise, &foretell_wiped, sizeof foretell_wiped, MADV_WIPEONFORK) == 0;
+    foretell_asks = !wipes;
     watched_run = true;
     pending = 1;
     __atomic_store_n(&foretell_active, UNANNOUNCED, __ATOMIC_RELEASE);

@@ -158,7 +158,7 @@ static __attribute__((noinline)) void record_refill(const struct watch *watch, i
         .length_bytes = length,
         .end_ns = end_ns,
         .duration_ns = duration_ns};
-    foretell_emit(ring(), &record);
+    foretell_emit_read(ring(), &record);
 }
 
 static void watch_end(const struct watch *watch, FILE *stream, ssize_t yield)

@@ -11,11 +11,12 @@
  * duplicates have it too, and closing forgets it.
  *
  * Invariants: nothing here locks, allocates or changes errno. A number is stored only by the process whose ring
- * has the record, so a vfork child stores none: every caller of foretell_touch asks first. Numbers below
+ * has the record, so a vfork child stores none: every caller that may open a folder asks first. Numbers below
  * `first_number` are a parent's.
  *
- * Cost, while there is interest in names: two readings of the clock, one system call (getpid), one slot of the
- * ring and one more per 48 bytes of path beyond the first 20. Without interest none of this runs.
+ * Cost, while there is interest in names: two readings of the clock, one slot of the ring and one more per 48 bytes of path beyond
+ * the first 20; for folders, and in programs with children in their memory (foretell_asks), a system call (getpid). Without
+ * interest none of this runs.
  */
 #include "state.h"
 
@@ -55,7 +56,7 @@ void foretell_copied_folder(const struct descriptor *from, int copy)
 {
     uint32_t number = number_of(from);
     /* Without interest nothing is claimed, and so nothing is asked. */
-    if (number == 0 || activity() != ANNOUNCED || !wants_names(ring()) || !foretell_is_own_process())
+    if (number == 0 || activity() != ANNOUNCED || !wants_names(ring()) || !foretell_is_own_call())
         return;
     struct descriptor *to = foretell_entry_make(copy);
     if (to != NULL)
@@ -142,6 +143,14 @@ uint64_t foretell_name_begins(void)
     return activity() == ANNOUNCED ? now_ns() : 0;
 }
 
+/* Whether the touch may be recorded (foretell_asks). */
+static bool may_touch(uint32_t what, int folder, const char *path)
+{
+    bool claims = (what & (FORETELL_TOUCH_FOLDER | FORETELL_TOUCH_MOVED)) != 0;
+    bool based = path[0] == '/' || folder == AT_FDCWD || foretell_folder_number(folder) != 0;
+    return claims || !based ? foretell_is_own_call() : may_record();
+}
+
 void foretell_named(uint64_t start_ns, uint32_t what, int folder, const char *path, int result)
 {
     uint64_t end_ns = now_ns();
@@ -151,7 +160,7 @@ void foretell_named(uint64_t start_ns, uint32_t what, int folder, const char *pa
         count(&header->name_stall_ns, end_ns - start_ns);
         count(&header->name_stalls, 1);
     }
-    if (path == NULL || !looked_up(result) || !foretell_is_own_process())
+    if (path == NULL || !looked_up(result) || !may_touch(what, folder, path))
         return;
     struct foretell_touch touch = {.flags = what, .end_ns = end_ns, .duration_ns = end_ns - start_ns};
     foretell_touch(&touch, folder, path, result);

@@ -279,6 +279,14 @@ fn a_vfork_child_touches_nothing() {
 }
 
 #[test]
+fn a_vfork_child_moves_nobody_else() {
+    let setting = Setting::new();
+    let here = |name: &str| (TOUCH_STAT, Base::WorkingFolder, name.to_owned());
+    // Until it moves, its names mean what they mean to its parent.
+    assert_eq!(setting.touches("vfork-moves"), [here("file"), here("link")]);
+}
+
+#[test]
 fn paths_of_all_lengths() {
     let setting = Setting::new();
     let lengths: Vec<_> = setting.touches("long").iter().map(|touch| touch.2.len()).collect();

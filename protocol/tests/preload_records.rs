@@ -271,6 +271,14 @@ fn raw_forks_do_not_disturb_the_parent() {
 }
 
 #[test]
+fn a_process_in_its_parents_memory_claims_no_descriptor() {
+    let setting = Setting::new();
+    // It is told apart from its first open on. Both move one position.
+    let ranges = setting.ranges_of_only(&setting.observe("beside"));
+    assert_eq!(ranges, [(0, 100), (100, 50), (157, 25)]);
+}
+
+#[test]
 fn vfork_and_exec() {
     let setting = Setting::new();
     let observed = setting.observe("vfork");

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -254,6 +255,31 @@ static void do_vfork(void)
         execl(self, self, "read", path, (char *)NULL);
         _exit(1);
     }
+    reap(child);
+    take(fd, 25);
+}
+
+/* A process in its parent's memory, with a copy of its descriptors. */
+static int beside(void *given)
+{
+    int shared = *(int *)given;
+    take(shared, 50);
+    int own = open(path, O_RDONLY);
+    lseek(own, 3000, SEEK_SET);
+    take(own, 30);
+    take(shared, 7);
+    close(own);
+    fflush(stdout);
+    return 0;
+}
+
+static void do_beside(void)
+{
+    static char stack[1 << 18];
+    int fd = open(path, O_RDONLY);
+    take(fd, 100);
+    pid_t child = clone(beside, stack + sizeof stack, CLONE_VM | SIGCHLD, &fd);
+    must(child > 0, "clone");
     reap(child);
     take(fd, 25);
 }
@@ -528,7 +554,7 @@ int main(int argc, char **argv)
         {"fread", do_fread}, {"lines", do_lines}, {"getline", do_getline}, {"getc", do_getc},
         {"unlocked", do_unlocked}, {"scan", do_scan}, {"wide", do_wide}, {"seek", do_seek},
         {"no-descriptor", do_no_descriptor}, {"duplicate", do_duplicate}, {"fork", do_fork},
-        {"vfork", do_vfork}, {"spawn", do_spawn}, {"exec", do_exec},
+        {"vfork", do_vfork}, {"beside", do_beside}, {"spawn", do_spawn}, {"exec", do_exec},
         {"exec-fails", do_exec_fails}, {"closefrom", do_closefrom}, {"threads", do_threads},
         {"errno", do_errno}, {"interrupt", do_interrupt}, {"descriptors", do_descriptors},
         {"flood", do_flood}, {"flood-threads", do_flood_threads}, {"raw-fork", do_raw_fork}, {"many", do_many},

@@ -168,6 +168,20 @@ static void do_vfork(void)
     say("parent", fstatat(folder, "inner", &found, 0));
 }
 
+/* The child of vfork has a working folder of its own. */
+static void do_vfork_moves(void)
+{
+    pid_t child = vfork();
+    if (child == 0) {
+        (void)!stat("file", &found);
+        (void)!chdir("folder");
+        (void)!stat("inner", &found);
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+    say("parent", stat("link", &found));
+}
+
 /* Paths around the lengths of the record's first slot and of all slots. */
 static void do_long(void)
 {
@@ -250,6 +264,7 @@ int main(int argc, char **argv)
     } ways[] = {
         {"stat", do_stat}, {"link", do_link}, {"open", do_open}, {"bases", do_bases}, {"list", do_list},
         {"walk", do_walk}, {"move", do_move}, {"fork", do_fork}, {"vfork", do_vfork}, {"long", do_long},
+        {"vfork-moves", do_vfork_moves},
         {"bad", do_bad}, {"old", do_old}, {"errno", do_errno}, {"wait", do_wait}, {"flood", do_flood},
     };
     if (argc != 3 || chdir(argv[2]) != 0)
