@@ -540,7 +540,7 @@ fn a_run_is_listed_and_its_second_run_is_judged() {
         let unmount = unmount.args(["array", "unmount"]).arg(&mountpoint).output();
         assert!(unmount.expect("it runs").status.success());
         assert!(output.expect("it runs").status.success());
-        common::wait_until("the lesson", || known.count() == 2);
+        common::wait_until("the lesson", || known.count() == 3);
     }
     common::wait_until("the second lesson", || {
         known.store.list().iter().any(|kept| kept.profile.last.is_some() && kept.profile.runs == 2)

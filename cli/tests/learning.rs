@@ -101,6 +101,23 @@ fn mapped_pages_and_absent_names_are_learned() {
 }
 
 #[test]
+fn another_command_is_helped_by_what_the_first_one_has_read() {
+    let Some(runs) = Runs::new() else { return };
+    let slow = SHUFFLED.replace("len(open", "time.sleep(0.002) or len(open");
+    let slow = format!("import time; {slow}");
+    let _ = runs.python(&slow);
+    // On a busy machine the history may be read too late.
+    let mut others = (0..5).map(|at| {
+        let script = format!("{PYTHON} -c \"$1\"; exit {at}");
+        runs.with(&["sh", "-c", &script, "sh", &slow], &["--workload", &at.to_string()])
+    });
+    assert!(others.any(|figures| {
+        assert_eq!(figures["learned"]["is_known"], false, "{figures}");
+        number(&figures, "learned", "predicted_found") >= 30
+    }));
+}
+
+#[test]
 fn another_command_line_learns_by_itself_or_from_one_like_it() {
     let Some(runs) = Runs::new() else { return };
     let cat = |files: &str, options: &[&str]| {

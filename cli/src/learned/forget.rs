@@ -49,7 +49,7 @@ pub(super) fn forget(args: &ForgetArgs) -> Result<(), Failure> {
         if store.forget(&one.bytes_of_key).map_err(Failure::failed)? {
             forgotten += 1;
             say(&format!("forgot {} {}", one.key, without_controls(&one.short_label())))?;
-            tell_of_alike(&one, &all, args);
+            tell_of_others(&one, &all, args);
         }
     }
     let cleaned = match (args.all, args.older_than) {
@@ -68,16 +68,18 @@ fn is_older(one: &Summary, age: Option<Duration>) -> bool {
     age.is_none_or(|age| now.saturating_sub(one.used_at_s) >= age.as_secs())
 }
 
-/// What all commands of a shape have shown has this one's paths too.
-fn tell_of_alike(one: &Summary, all: &[Summary], args: &ForgetArgs) {
-    if one.kind != "exact" || args.name.is_empty() {
+/// What all commands of a shape have shown has this one's paths too, and so has what all programs have shown.
+fn tell_of_others(one: &Summary, all: &[Summary], args: &ForgetArgs) {
+    if args.name.is_empty() {
         return;
     }
     // As far as no word has a space.
     let words: Vec<OsString> = one.name.split(' ').map(OsString::from).collect();
     let alike = Workload::of_command(&words, Path::new("/")).alike;
-    if let Some(alike) = all.iter().find(|other| other.bytes_of_key == alike) {
-        let (label, key) = (alike.label(), &alike.key[..8.min(alike.key.len())]);
+    let is_alike = |other: &Summary| one.kind == "exact" && other.bytes_of_key == alike;
+    let is_across = |other: &Summary| one.kind != "all" && other.kind == "all";
+    for other in all.iter().filter(|other| is_alike(other) || is_across(other)) {
+        let (label, key) = (other.label(), &other.key[..8.min(other.key.len())]);
         note(format!("its files are known from \"{label}\" too: foretell learned forget {key}"));
     }
 }
