@@ -98,6 +98,11 @@ impl<'a> Ahead<'a> {
         false
     }
 
+    /// Entries that were looked at.
+    pub(super) fn steps(&self) -> u32 {
+        self.steps
+    }
+
     /// The place where the process goes into folders next.
     fn below(listed: &Listed, order: Order) -> u32 {
         let last = listed.recent(Action::List).first();

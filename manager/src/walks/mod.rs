@@ -66,6 +66,9 @@ const HEAD_START: u32 = 2;
 /// After a search has found all there is, the next one comes when this part of the entries ahead may be used.
 const SCAN_DIVISOR: u64 = 8;
 
+/// Nor before one touch for so many entries that it looked at, 2 µs: most of them may have been used already.
+const SCAN_STEPS: u64 = 256;
+
 /// Steps in a folder that the process may have opened unseen, from which on files there are read ahead. Fewer may be chance.
 const UNSEEN_STEPS: u32 = 3;
 
@@ -482,18 +485,19 @@ impl Walk {
         let lists = self.tracks[Action::List as usize].best();
         let deferred = (action != Action::List && self.deferred > 0).then_some(lists);
         let manner = Manner { action, order: track.best(), deferred };
-        let (mut coming, mut seen) = (Vec::new(), 0);
+        let (mut coming, mut seen, mut steps) = (Vec::new(), 0, 0_u64);
         let places = track.places();
         for place in places {
             if coming.len() >= most {
                 break;
             }
-            let steps = self.folders.listed(place.folder).map_or(0, |of| of.recent(action).len());
-            if asked == Action::Open && steps < 2 && !track.is_certain() {
+            let recent = self.folders.listed(place.folder).map_or(0, |of| of.recent(action).len());
+            if asked == Action::Open && recent < 2 && !track.is_certain() {
                 continue;
             }
             let (mut left, mut near) = (window.div_ceil(places.len() as u32), 0);
-            for next in Ahead::new(&self.folders, manner, (place.folder, place.entry)) {
+            let mut ahead = Ahead::new(&self.folders, manner, (place.folder, place.entry));
+            for next in ahead.by_ref() {
                 let (entry, of, listed) = match next {
                     Coming::Entry(entry, of, listed) => (entry, of, listed),
                     // Files are disclosed in the order of reading.
@@ -520,10 +524,12 @@ impl Walk {
                     break;
                 }
             }
+            steps += u64::from(ahead.steps());
         }
         if coming.len() < most {
             let scan = &mut self.scans[action as usize][usize::from(action == asked)];
-            *scan = Scan { window, touches: touches + seen / SCAN_DIVISOR };
+            *scan =
+                Scan { window, touches: touches + (seen / SCAN_DIVISOR).max(steps / SCAN_STEPS) };
         }
         coming
     }
