@@ -81,7 +81,7 @@ pub(crate) fn to_record(path: &Path, command: &[OsString]) -> Result<Record, Fai
         _ => {}
     }
     let mut options = File::options();
-    options.write(true).create(true).truncate(true).mode(0o666);
+    options.write(true).create(true).truncate(true).mode(0o600);
     let file = options.open(path).map_err(|error| refused(path, error))?;
     let folder = std::env::current_dir().unwrap_or_default().into_os_string().into_vec();
     let began_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());

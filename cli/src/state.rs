@@ -4,6 +4,7 @@
 //! folder. A file `private` in it has further patterns of paths that are not learned, one a line.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use foretell_manager::learn::store::Store;
 use foretell_manager::learn::workload::Workload;
 use foretell_manager::{Learn, Replayed};
 
+use crate::failure::note;
 use crate::input_file;
 
 const VARIABLE: &str = "FORETELL_STATE";
@@ -49,11 +51,24 @@ pub(crate) fn why_none() -> &'static str {
 }
 
 /// Which paths are never learned, as the file of patterns in `folder` says beside what is fixed.
-pub(crate) fn private(folder: &Path) -> Private {
+///
+/// # Errors
+/// There is a file, and it cannot be read: a line that names it and says what is wrong.
+pub(crate) fn private(folder: &Path) -> Result<Private, String> {
     let path = folder.join(PRIVATE);
-    let is_file = std::fs::metadata(&path).is_ok_and(|about| about.is_file());
-    let text = is_file.then(|| input_file::read(&path, PRIVATE_MAX_BYTES).ok()).flatten();
-    Private::new(String::from_utf8_lossy(&text.unwrap_or_default()).lines())
+    let problem = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+    match std::fs::metadata(&path) {
+        Ok(about) if about.is_file() => {}
+        Ok(_) => return Err(problem(&"is no file of patterns")), // Opening a pipe would wait.
+        Err(error) if is_absent(&error) => return Ok(Private::new(std::iter::empty())),
+        Err(error) => return Err(problem(&error)),
+    }
+    let text = input_file::read_text(&path, PRIVATE_MAX_BYTES).map_err(|error| problem(&error))?;
+    Ok(Private::new(text.lines()))
+}
+
+fn is_absent(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 /// What the manager needs to learn from a run of `command`, under the `name` that the user has given.
@@ -66,8 +81,12 @@ pub(crate) fn learn(command: &[OsString], name: Option<&str>) -> Option<Learn> {
     let mut temporary = vec![PathBuf::from("/tmp"), PathBuf::from("/var/tmp")];
     temporary
         .extend(std::env::var_os("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute()));
+    // Without slashes at their ends.
+    temporary = temporary.iter().map(|folder| folder.components().collect()).collect();
     let store = Some((Store::at(folder.clone()), workload));
-    let private = private(&folder);
+    // What should stay private is not known: nothing is learned.
+    let private =
+        private(&folder).map_err(|problem| note(format!("nothing is learned: {problem}"))).ok()?;
     Some(Learn { private, store, replay: None, temporary, folder: begins_in() })
 }
 

@@ -21,8 +21,15 @@ use crate::workload::{Workload, digest};
 /// Opens of the history. The oldest runs go first.
 pub const OPENS_MAX: usize = 1 << 14;
 
-/// Parts of a file that are kept, the first ones.
-const PARTS_MAX: usize = 64;
+/// Opens that are kept of one run, the first ones: others keep their places.
+const OF_RUN_MAX: usize = OPENS_MAX / 8;
+
+/// Parts of a file that are kept, the first ones. All take less than a profile may have.
+const PARTS_MAX: usize = 16;
+const _: () = assert!(OPENS_MAX * PARTS_MAX <= crate::recorder::PARTS_MAX);
+
+/// Bytes of all paths: of longer ones, fewer are kept.
+const PATHS_MAX_BYTES: usize = crate::recorder::PATHS_MAX_BYTES / 2;
 
 /// Time between two runs, as the predictor is told.
 const BETWEEN_RUNS_US: u64 = 1_000_000;
@@ -54,7 +61,7 @@ pub fn add(history: &mut Profile, run: &Run) {
             && !step.parts.is_empty()
             && seen.insert(&step.path[..])
     });
-    history.steps.extend(steps.take(OPENS_MAX).map(|step| Weighted {
+    history.steps.extend(steps.take(OF_RUN_MAX).map(|step| Weighted {
         path: step.path.clone(),
         acts: step.acts,
         at_ms: step.at_ms,
@@ -62,7 +69,11 @@ pub fn add(history: &mut Profile, run: &Run) {
         weight: WEIGHT_FIRST,
         parts: step.parts.iter().take(PARTS_MAX).map(|&part| (part, WEIGHT_FIRST)).collect(),
     }));
-    let first = history.steps.len().saturating_sub(OPENS_MAX);
+    let newest = history.steps.iter().rev().scan(0, |bytes, step| {
+        *bytes += step.path.len();
+        (*bytes <= PATHS_MAX_BYTES).then_some(())
+    });
+    let first = history.steps.len() - newest.take(OPENS_MAX).count();
     history.steps.drain(..first);
 }
 
@@ -75,6 +86,10 @@ pub struct Across {
     /// The number and the first moment of this run.
     run: u32,
     began_us: u64,
+    /// The time of the last open: reports of several programs overlap.
+    last_us: u64,
+    /// Sizes that files of the history had.
+    sizes: HashMap<u64, u64>,
     counts: Counts,
 }
 
@@ -83,7 +98,7 @@ impl Across {
     pub fn new(history: &Profile, entry: Entry, settings: Settings) -> Self {
         let mut foresight = Foresight::new(entry, settings, 2 * OPENS_MAX);
         let (mut run, mut began_us, mut last_us) = (0, 0, 0);
-        let mut requests = HashMap::new();
+        let (mut requests, mut sizes) = (HashMap::new(), HashMap::new());
         for step in &history.steps {
             if step.seen != run {
                 (run, began_us) = (step.seen, last_us + BETWEEN_RUNS_US);
@@ -93,6 +108,7 @@ impl Across {
             let size_bytes = step.likely_bytes();
             foresight.open(&Seen { key, size_bytes, process: run, time_us: last_us });
             requests.insert(key, request_of(step));
+            sizes.insert(key, size_bytes);
         }
         Across {
             foresight,
@@ -100,6 +116,8 @@ impl Across {
             asked: HashSet::new(),
             run: history.runs.saturating_add(1),
             began_us: last_us + BETWEEN_RUNS_US,
+            last_us,
+            sizes,
             counts: Counts::default(),
         }
     }
@@ -116,8 +134,9 @@ impl Across {
         self.counts.opens += 1;
         self.counts.found += u64::from(self.asked.remove(&key));
         self.requests.remove(&key);
-        let time_us = self.began_us.saturating_add(at_us);
-        let seen = Seen { key, size_bytes: 0, process: self.run, time_us };
+        self.last_us = self.last_us.max(self.began_us.saturating_add(at_us));
+        let size_bytes = self.sizes.get(&key).copied().unwrap_or(0);
+        let seen = Seen { key, size_bytes, process: self.run, time_us: self.last_us };
         let mut ahead = Vec::new();
         for expected in self.foresight.open(&seen) {
             let Some(request) = self.requests.remove(&expected.key) else { continue };
@@ -206,8 +225,24 @@ mod tests {
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
         add(&mut history, &run(&["/old"]));
         add(&mut history, &run(&all));
+        assert_eq!(
+            history.steps.len(),
+            1 + OF_RUN_MAX,
+            "a run of many files leaves others their places"
+        );
+        (0..9).for_each(|_| add(&mut history, &run(&all)));
         assert_eq!(history.steps.len(), OPENS_MAX);
-        assert!(history.steps.iter().all(|step| step.seen == 2));
+        assert!(history.steps.iter().all(|step| &*step.path != b"/old"));
+        let long = format!("/{}", "x".repeat(4000));
+        let long: Vec<String> = (0..OF_RUN_MAX).map(|at| format!("{long}{at}")).collect();
+        add(&mut history, &run(&long.iter().map(String::as_str).collect::<Vec<_>>()));
+        let bytes: usize = history.steps.iter().map(|step| step.path.len()).sum();
+        assert!(bytes <= PATHS_MAX_BYTES && history.steps.len() > 1000);
+        let kept = crate::codec::decode(&crate::codec::encode(b"key", &history)).expect("whole").1;
+        let all = |profile: &Profile| -> Vec<_> {
+            profile.steps.iter().map(|step| (step.path.clone(), step.parts.len())).collect()
+        };
+        assert!(all(&kept) == all(&history), "all of it is written");
         let look =
             Step { acts: Acts::LOOK, parts: Vec::new(), ..run(&["/looked"]).steps[0].clone() };
         add(&mut history, &Run { steps: vec![look], is_cut: false });

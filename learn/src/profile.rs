@@ -108,7 +108,7 @@ impl Weighted {
 
     /// Bytes of the parts that are acted on.
     pub fn likely_bytes(&self) -> u64 {
-        self.likely_parts().map(|part| part.bytes()).sum()
+        self.likely_parts().fold(0, |sum, part| sum.saturating_add(part.bytes()))
     }
 
     /// Whether the whole file is read, as long as it may be by then.
@@ -148,8 +148,9 @@ impl Profile {
         Profile { name, ..Profile::default() }
     }
 
-    /// Learns from `run`. `lost`: whether a path that the run lacks loses weight.
-    pub fn learn(&mut self, run: Run, lost: impl Fn(&[u8]) -> bool) {
+    /// Learns from `run`. `lost`: whether a path that the run lacks loses weight. `has_seen_all`: whether the run was watched all the
+    /// time, so that parts of a file that it lacks lose weight.
+    pub fn learn(&mut self, run: Run, lost: impl Fn(&[u8]) -> bool, has_seen_all: bool) {
         let begins = if self.runs == 0 { WEIGHT_FIRST } else { WEIGHT_LATER };
         self.runs = self.runs.saturating_add(1);
         let old = std::mem::take(&mut self.steps);
@@ -175,7 +176,7 @@ impl Profile {
         let mut steps = behind.remove(&None).unwrap_or_default();
         for (key, step) in new_keys.iter().zip(run.steps) {
             steps.push(match known.remove(key) {
-                Some(before) => merged(before, step, begins),
+                Some(before) => merged(before, step, begins, has_seen_all),
                 None => Weighted::new(step, begins),
             });
             steps.extend(behind.remove(&Some(key)).unwrap_or_default());
@@ -184,7 +185,14 @@ impl Profile {
             let mut weights: Vec<f32> = steps.iter().map(|step| step.weight).collect();
             weights.sort_by(|a, b| b.total_cmp(a));
             let least = weights[STEPS_MAX];
-            steps.retain(|step| step.weight > least);
+            let above = weights.partition_point(|&weight| weight > least);
+            // Of those with the least weight, as many as there is room for, the first ones.
+            let mut room = STEPS_MAX - above;
+            steps.retain(|step| {
+                let has_room = step.weight == least && room > 0;
+                room -= usize::from(has_room);
+                step.weight > least || has_room
+            });
         }
         self.steps = steps;
     }
@@ -197,11 +205,18 @@ fn fade(step: &mut Weighted) {
 }
 
 /// A step that was known, and that the run has again.
-fn merged(before: Weighted, step: Step, begins: f32) -> Weighted {
-    let parts = merged_parts(&before.parts, &step.parts, begins);
+fn merged(before: Weighted, step: Step, begins: f32, has_seen_all: bool) -> Weighted {
+    let parts = merged_parts(&before.parts, &step.parts, begins, has_seen_all);
+    let mut known = before.acts;
+    if step.acts.has(Acts::READ) {
+        known = known.without(Acts::END); // Where this run's reads ended counts.
+    }
+    if !step.acts.has(Acts::FAIL) {
+        known = known.without(Acts::FAIL); // It is there now.
+    }
     Weighted {
         path: step.path,
-        acts: before.acts | step.acts,
+        acts: known | step.acts,
         at_ms: step.at_ms,
         seen: before.seen.saturating_add(1),
         weight: gained(before.weight),
@@ -209,16 +224,22 @@ fn merged(before: Weighted, step: Step, begins: f32) -> Weighted {
     }
 }
 
-/// The parts of this run, then what it lacks of the known ones, with less weight.
-fn merged_parts(known: &[(Part, f32)], parts: &[Part], begins: f32) -> Vec<(Part, f32)> {
+/// The parts of this run, then what it lacks of the known ones, with less weight if it was watched all the time.
+fn merged_parts(
+    known: &[(Part, f32)],
+    parts: &[Part],
+    begins: f32,
+    has_seen_all: bool,
+) -> Vec<(Part, f32)> {
+    let kept = if has_seen_all { 0.5 } else { 1.0 };
     let mut sorted: Vec<(Part, f32)> = known.to_vec();
     sorted.sort_by_key(|(part, _)| part.start);
     let mut lacking = Lacking::new(parts);
     let of_run = parts.iter().map(|part| (*part, weight_of(&sorted, part, begins)));
     let merged: Vec<(Part, f32)> = of_run.collect();
-    let faded = known.iter().filter(|(_, weight)| weight / 2.0 >= WEIGHT_KEPT);
+    let faded = known.iter().filter(|(_, weight)| weight * kept >= WEIGHT_KEPT);
     let rest = faded.flat_map(|&(part, weight)| {
-        lacking.of(part).into_iter().map(move |part| (part, weight / 2.0)).collect::<Vec<_>>()
+        lacking.of(part).into_iter().map(move |part| (part, weight * kept)).collect::<Vec<_>>()
     });
     merged.into_iter().chain(rest).collect()
 }
@@ -288,17 +309,17 @@ mod tests {
     #[test]
     fn the_order_is_that_of_the_last_run_and_what_it_lacks_keeps_its_place() {
         let mut profile = Profile::new("x".into());
-        profile.learn(run(&[("/a", &[]), ("/b", &[]), ("/c", &[]), ("/d", &[])]), |_| true);
-        profile.learn(run(&[("/d", &[]), ("/a", &[]), ("/c", &[])]), |_| true);
+        profile.learn(run(&[("/a", &[]), ("/b", &[]), ("/c", &[]), ("/d", &[])]), |_| true, true);
+        profile.learn(run(&[("/d", &[]), ("/a", &[]), ("/c", &[])]), |_| true, true);
         assert_eq!(names(&profile), ["/d", "/a", "/b", "/c"]);
         let weights: Vec<f32> = profile.steps.iter().map(|step| step.weight).collect();
         assert_eq!(weights, [0.875, 0.875, 0.375, 0.875]);
         assert!(!profile.steps[2].is_likely());
         for _ in 0..2 {
-            profile.learn(run(&[("/d", &[]), ("/a", &[]), ("/c", &[])]), |_| true);
+            profile.learn(run(&[("/d", &[]), ("/a", &[]), ("/c", &[])]), |_| true, true);
         }
         assert_eq!(names(&profile), ["/d", "/a", "/b", "/c"]);
-        profile.learn(run(&[("/d", &[]), ("/a", &[]), ("/c", &[])]), |_| true);
+        profile.learn(run(&[("/d", &[]), ("/a", &[]), ("/c", &[])]), |_| true, true);
         assert_eq!(names(&profile), ["/d", "/a", "/c"], "faded");
         assert_eq!((profile.runs, profile.steps[0].seen), (5, 5));
     }
@@ -310,7 +331,7 @@ mod tests {
             let has = at % 2 == 0;
             let steps: &[Given<'_>] =
                 if has { &[("/a", &[]), ("/b", &[])] } else { &[("/a", &[])] };
-            profile.learn(run(steps), |_| true);
+            profile.learn(run(steps), |_| true, true);
             let b = profile.steps.iter().find(|step| &*step.path == b"/b").expect("kept");
             assert_eq!(b.is_likely(), has, "{at}: {}", b.weight);
         }
@@ -319,16 +340,16 @@ mod tests {
     #[test]
     fn what_was_not_watched_keeps_its_weight() {
         let mut profile = Profile::new("x".into());
-        profile.learn(run(&[("/a", &[]), ("/b", &[])]), |_| true);
-        profile.learn(run(&[("/a", &[])]), |path| path != b"/b");
+        profile.learn(run(&[("/a", &[]), ("/b", &[])]), |_| true, true);
+        profile.learn(run(&[("/a", &[])]), |path| path != b"/b", true);
         assert_eq!(profile.steps[1].weight, WEIGHT_FIRST);
     }
 
     #[test]
     fn parts_of_a_file_have_weights_of_their_own() {
         let mut profile = Profile::new("x".into());
-        profile.learn(run(&[("/a", &[(0, 100), (500, 600)])]), |_| true);
-        profile.learn(run(&[("/a", &[(500, 550), (0, 200)])]), |_| true);
+        profile.learn(run(&[("/a", &[(0, 100), (500, 600)])]), |_| true, true);
+        profile.learn(run(&[("/a", &[(500, 550), (0, 200)])]), |_| true, true);
         let parts: Vec<(u64, u64, f32)> = profile.steps[0]
             .parts
             .iter()
@@ -342,8 +363,8 @@ mod tests {
     fn a_file_that_a_run_comes_back_to_has_several_steps() {
         let mut profile = Profile::new("x".into());
         let twice = || run(&[("/a", &[(0, 8)]), ("/b", &[]), ("/a", &[(8, 16)])]);
-        profile.learn(twice(), |_| true);
-        profile.learn(twice(), |_| true);
+        profile.learn(twice(), |_| true, true);
+        profile.learn(twice(), |_| true, true);
         assert_eq!(names(&profile), ["/a", "/b", "/a"]);
         assert!(profile.steps.iter().all(|step| step.seen == 2));
     }

@@ -49,6 +49,8 @@ pub struct Recorder {
 #[derive(Clone, Debug)]
 struct File {
     path: Arc<[u8]>,
+    /// The number under which its reads come.
+    number: Option<u64>,
     /// Its first step, its last one, and the bytes of that.
     first: usize,
     step: usize,
@@ -79,8 +81,19 @@ impl Recorder {
     pub fn identify(&mut self, number: u64, path: &[u8], at_ms: u32) {
         let known = self.paths.get(path).copied();
         if let Some(file) = known.or_else(|| self.add(path, Acts::default(), at_ms)) {
+            // A file that was replaced by another one has its number no more.
+            if let Some(before) =
+                self.files[file].number.replace(number).filter(|&before| before != number)
+            {
+                self.numbers.remove(&before);
+            }
             self.numbers.insert(number, file);
         }
+    }
+
+    /// The file of this number is not one that is kept: another one had the number before.
+    pub fn forget_number(&mut self, number: u64) {
+        self.numbers.remove(&number);
     }
 
     /// The file of this number was so long when it was opened.
@@ -103,6 +116,10 @@ impl Recorder {
     /// A range of bytes of the file of this number was read. Without its path, that is not kept.
     pub fn read(&mut self, number: u64, range: Range<u64>, at_ms: u32) {
         let Some(&file) = self.numbers.get(&number) else { return };
+        if self.parts >= PARTS_MAX {
+            self.is_cut = true; // What was read is not noted either: it would grow, and each note take longer.
+            return;
+        }
         let is_end = self.files[file].size_bytes.is_some_and(|size_bytes| range.end >= size_bytes);
         let (first, end) = (range.start / BLOCK_BYTES, range.end.div_ceil(BLOCK_BYTES));
         for (start, end) in unread(&mut self.files[file].read, first..end) {
@@ -166,6 +183,7 @@ impl Recorder {
             step_bytes,
             read,
             size_bytes: None,
+            number: None,
         });
         self.steps.push(Step { path: Arc::clone(&path), acts, parts: Vec::new(), at_ms });
         self.paths.insert(path, file);
@@ -244,6 +262,29 @@ mod tests {
         assert_eq!(run.steps.len(), 1);
         assert_eq!(run.steps[0].acts, Acts::OPEN | Acts::READ);
         assert_eq!(parts(&run, "/a"), [vec![(0, 2), (12, 13)]]);
+    }
+
+    #[test]
+    fn what_was_read_is_bounded() {
+        let mut recorder = Recorder::new();
+        recorder.identify(7, b"/a", 0);
+        for at in 0..PARTS_MAX as u64 + 1000 {
+            recorder.read(7, 2 * at * BLOCK_BYTES..(2 * at + 1) * BLOCK_BYTES, 1);
+        }
+        assert_eq!((recorder.parts, recorder.files[0].read.len()), (PARTS_MAX, PARTS_MAX));
+        assert!(recorder.is_cut);
+    }
+
+    #[test]
+    fn a_file_has_one_number() {
+        let mut recorder = Recorder::new();
+        for number in 0..100 {
+            recorder.identify(number, b"/replaced", 0);
+        }
+        assert_eq!(recorder.numbers.len(), 1);
+        recorder.identify(100, b"/other", 0);
+        recorder.forget_number(100);
+        assert!(!recorder.knows(100));
     }
 
     #[test]

@@ -219,11 +219,6 @@ impl Replay {
         self.seen_until = self.seen_until.min(self.cursor);
     }
 
-    /// Whether the run was watched all the time.
-    pub fn has_seen_all(&self) -> bool {
-        self.seen_until == usize::MAX
-    }
-
     /// Whether this path was asked for, and the run has not come to it, as far as it was watched.
     pub fn is_missed(&self, path: &[u8]) -> bool {
         let all = self.of_path.get(path).into_iter().flatten();
@@ -267,7 +262,7 @@ mod tests {
             at_ms: at as u32,
         };
         let mut profile = Profile::new("x".into());
-        profile.learn(Run { steps: (0..names).map(step).collect(), is_cut: false }, |_| true);
+        profile.learn(Run { steps: (0..names).map(step).collect(), is_cut: false }, |_| true, true);
         profile
     }
 
@@ -296,9 +291,9 @@ mod tests {
     fn what_a_run_may_have_come_to_unseen_is_not_missed() {
         let mut replay = Replay::new(&profile(100), true);
         let _ = replay.requests(MUCH);
-        assert!(touch(&mut replay, 9) && replay.is_missed(b"/50") && replay.has_seen_all());
+        assert!(touch(&mut replay, 9) && replay.is_missed(b"/50"));
         replay.lose_sight();
-        assert!(replay.is_missed(b"/8") && !replay.is_missed(b"/50") && !replay.has_seen_all());
+        assert!(replay.is_missed(b"/8") && !replay.is_missed(b"/50"));
         assert!(touch(&mut replay, 60));
         replay.lose_sight();
         assert!(!replay.is_missed(b"/50"), "it was not watched before");
@@ -370,7 +365,7 @@ mod tests {
         };
         let request = |step| {
             let mut profile = Profile::new("x".into());
-            profile.learn(Run { steps: vec![step], is_cut: false }, |_| true);
+            profile.learn(Run { steps: vec![step], is_cut: false }, |_| true, true);
             Replay::new(&profile, true).requests(MUCH)
         };
         let path: Arc<[u8]> = b"/a"[..].into();

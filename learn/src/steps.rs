@@ -33,6 +33,11 @@ impl Acts {
         self.0
     }
 
+    /// The set without `others`.
+    pub fn without(self, others: Acts) -> Self {
+        Acts(self.0 & !others.0)
+    }
+
     /// Whether it has one of `others`.
     pub fn has(self, others: Acts) -> bool {
         self.0 & others.0 != 0

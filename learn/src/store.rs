@@ -323,7 +323,9 @@ mod tests {
     }
 
     fn learn(store: &Store, key: &[u8], path: &str) {
-        store.update(key, "name", |profile| profile.learn(run(path), |_| true)).expect("written");
+        store
+            .update(key, "name", |profile| profile.learn(run(path), |_| true, true))
+            .expect("written");
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub struct Lesson {
     recorder: Recorder,
     /// Whether the run has ended. Otherwise nothing loses weight.
     is_last: bool,
+    /// Whether it has, and was watched all the time. Otherwise parts of files do not lose weight.
+    has_seen_all: bool,
     /// What was looked ahead in, and whether it is of this very command.
     replay: Option<(Replay, bool)>,
     /// What became of the bytes that were read ahead for it.
@@ -41,7 +43,7 @@ impl Lesson {
     /// # Errors
     /// [`StoreError`].
     pub fn learn(self) -> Result<(), StoreError> {
-        let Lesson { writer, recorder, is_last, replay, ahead } = self;
+        let Lesson { writer, recorder, is_last, has_seen_all, replay, ahead } = self;
         let last = |replay: &Replay| last(replay, ahead);
         let mut state = writer.0.lock().unwrap_or_else(PoisonError::into_inner);
         let State { store, workload, alike: alike_base, exact: exact_base, across: across_base } =
@@ -50,30 +52,26 @@ impl Lesson {
         let exact = replay.as_ref().filter(|(_, is_exact)| *is_exact).map(|(replay, _)| replay);
         let alike = replay.as_ref().filter(|(_, is_exact)| !*is_exact).map(|(replay, _)| replay);
         let lost = |path: &[u8]| is_last && exact.is_some_and(|replay| replay.is_missed(path));
-        let has_seen_all = replay.as_ref().is_none_or(|(replay, _)| replay.has_seen_all());
+        let (kind, folder) = (workload.kind, workload.folder.clone());
+        let change = |profile: &mut Profile| {
+            (profile.kind, profile.folder) = (kind, folder);
+            profile.last = exact.map(last).or(profile.last);
+            profile.learn(run.clone(), lost, has_seen_all);
+        };
+        // First what helps most: the next ones may not be written.
+        exact_base.update(store, (&workload.exact, &workload.name), change)?;
         if workload.alike != workload.exact {
             let again = run.clone();
             let change = |profile: &mut Profile| {
                 profile.kind = Kind::Alike;
                 profile.last = alike.map(last).or(profile.last);
-                profile.learn(again, |_| is_last && has_seen_all);
+                profile.learn(again, |_| has_seen_all, has_seen_all);
             };
-            store.update(&workload.alike, &workload.shape, |profile| {
-                alike_base.change(profile, change)
-            })?;
+            alike_base.update(store, (&workload.alike, &workload.shape), change)?;
         }
         let across = foretell_learn::across::workload();
-        let shown = run.clone();
-        store.update(&across.exact, &across.name, |history| {
-            across_base.change(history, |history| foretell_learn::across::add(history, &shown))
-        })?;
-        let (kind, folder) = (workload.kind, workload.folder.clone());
-        let change = |profile: &mut Profile| {
-            (profile.kind, profile.folder) = (kind, folder);
-            profile.last = exact.map(last).or(profile.last);
-            profile.learn(run, lost);
-        };
-        store.update(&workload.exact, &workload.name, |profile| exact_base.change(profile, change))
+        let change = |history: &mut Profile| foretell_learn::across::add(history, &run);
+        across_base.update(store, (&across.exact, &across.name), change)
     }
 }
 
@@ -106,12 +104,32 @@ impl Writer {
 
     /// Of the first part of a run.
     pub(crate) fn lesson(self, recorder: Recorder) -> Lesson {
-        Lesson { writer: self, recorder, is_last: false, replay: None, ahead: Ahead::default() }
+        Lesson {
+            writer: self,
+            recorder,
+            is_last: false,
+            has_seen_all: false,
+            replay: None,
+            ahead: Ahead::default(),
+        }
     }
 
-    /// Of a run that has ended. `replay`: what was looked ahead in, and whether it is of this very command.
-    pub(crate) fn last_lesson(self, recorder: Recorder, replay: Option<(Replay, bool)>) -> Lesson {
-        Lesson { writer: self, recorder, is_last: true, replay, ahead: Ahead::default() }
+    /// Of a run that has ended. `replay`: what was looked ahead in, and whether it is of this very command. `has_seen_all`: whether
+    /// the run was watched all the time.
+    pub(crate) fn last_lesson(
+        self,
+        recorder: Recorder,
+        replay: Option<(Replay, bool)>,
+        has_seen_all: bool,
+    ) -> Lesson {
+        Lesson {
+            writer: self,
+            recorder,
+            is_last: true,
+            has_seen_all,
+            replay,
+            ahead: Ahead::default(),
+        }
     }
 }
 
@@ -132,6 +150,20 @@ struct Base {
 }
 
 impl Base {
+    /// Has `change` change the profile of a key in the store.
+    fn update(
+        &mut self,
+        store: &Store,
+        (key, name): (&[u8], &str),
+        change: impl FnOnce(&mut Profile),
+    ) -> Result<(), StoreError> {
+        let updated = store.update(key, name, |profile| self.change(profile, change));
+        if updated.is_err() {
+            *self = Base::default(); // The store does not have this run.
+        }
+        updated
+    }
+
     /// Has `change` change the profile. If no other run has changed it since this run did, that starts from the profile without
     /// this run.
     fn change(&mut self, profile: &mut Profile, change: impl FnOnce(&mut Profile)) {
@@ -173,7 +205,7 @@ mod tests {
             .learn()
             .expect("written");
         assert_eq!(profile().runs, 2);
-        writer.last_lesson(recorder(&["/a", "/b", "/d"]), None).learn().expect("written");
+        writer.last_lesson(recorder(&["/a", "/b", "/d"]), None, true).learn().expect("written");
         assert_eq!((profile().runs, profile().steps.len()), (3, 4));
     }
 }

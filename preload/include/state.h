@@ -106,7 +106,8 @@ bool foretell_is_own_call(void);
  *     and moves the same position. If it has closed the descriptor, or put another in its place, the entry was reset, and is not
  *     claimed again without asking.
  *   - A name is absolute, or relative to a folder that the parent has opened (as for reads), or to the working folder, which is the
- *     parent's until the child changes it. That is a call that asks. A descriptor without a number is asked about.
+ *     parent's until the child changes it. That is a call that asks, while names are of interest. A descriptor without a number is
+ *     asked about.
  * The first child that is found by such a question, at an open, a chdir, or the first read of a descriptor, sets this for good. So
  * a child that lives on beside its parent, with descriptors and a folder of its own, is told apart.
  * What is left: a child and another thread of its parent that give the same number to different descriptors meanwhile. A record then

@@ -79,7 +79,7 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Failure> {
         Format::List => of_list(&bytes, &moves, args)?,
         Format::Foretell => of_foretell(&bytes, &moves, args)?,
     };
-    let private = state::private(&folder);
+    let private = state::private(&folder).map_err(Failure::failed)?;
     let all = profile.steps.len();
     profile.steps.retain(|step| !private.has(&step.path));
     let secret = all - profile.steps.len();

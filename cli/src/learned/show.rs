@@ -85,6 +85,9 @@ impl Step {
 fn lines(summary: &Summary, profile: &Profile) -> String {
     let of = match (summary.kind, &summary.folder) {
         ("alike", _) => "all commands of this shape that have not run before".to_owned(),
+        ("all", _) => {
+            "commands of which nothing is known (SEEN is the number of the run)".to_owned()
+        }
         ("named", _) => "runs with this --workload".to_owned(),
         (_, Some(folder)) => format!("this very command in {folder}"),
         (_, None) => "this very command".to_owned(),

@@ -116,14 +116,16 @@ impl Session {
         self.sources_of_hints = sources;
     }
 
-    /// Whether all processes of the run have had the library, as far as is known.
+    /// Whether all processes of the run have had the library, and have lost no record of a read, as far as is known.
     fn sees_all_reads(&self) -> bool {
         let ended = &self.ended_programs;
         let left_alone = |program: &Program| program.counters().programs_left_alone;
         let left_alone = ended.left_alone + self.programs.iter().map(left_alone).sum::<u64>();
         let is_any = ended.processes > 0 || !self.programs.is_empty();
         let (outside, _) = self.sighted.counts();
-        is_any && left_alone == 0 && outside == 0
+        let lost = |program: &Program| program.counters().dropped_records;
+        let lost = ended.dropped_records + self.programs.iter().map(lost).sum::<u64>();
+        is_any && left_alone == 0 && outside == 0 && lost == 0
     }
 
     /// Lists folders that were found, [`WALKS_MAX`] at a time.

@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 
@@ -123,6 +124,8 @@ pub(super) struct Learning {
     is_by_hand: bool,
     saved_at: Nanos,
     saved_steps: usize,
+    /// The last save has not ended.
+    is_saving: Arc<AtomicBool>,
     /// CLOCK_MONOTONIC at the start.
     began_ns: u64,
     recorder: Recorder,
@@ -147,6 +150,9 @@ pub(super) struct Learning {
     in_row: u32,
     /// The run has had to wait, or something ahead of it.
     is_cold: bool,
+    is_watched: bool,
+    /// It was watched all the time.
+    has_seen_all: bool,
 }
 
 impl Learning {
@@ -172,6 +178,7 @@ impl Learning {
             writer: learn.store.map(|(store, workload)| Writer::new(store, workload)),
             saved_at: Nanos::ZERO,
             saved_steps: 0,
+            is_saving: Arc::default(),
             began_ns: monotonic_ns(),
             recorder: Recorder::new(),
             replay: None,
@@ -186,6 +193,17 @@ impl Learning {
             waits: 0,
             in_row: 0,
             is_cold: false,
+            is_watched: true,
+            has_seen_all: true,
+        }
+    }
+
+    /// Notes whether the run is watched now.
+    fn note_sight(&mut self, now: Nanos) {
+        let is_watched = self.watches(now);
+        if std::mem::replace(&mut self.is_watched, is_watched) && !is_watched {
+            self.has_seen_all = false;
+            self.replay.iter_mut().for_each(|(replay, _)| replay.lose_sight());
         }
     }
 
@@ -224,7 +242,9 @@ impl Learning {
         }
         self.touches += 1;
         let is_private = self.is_private(path, mounts);
-        if !is_private {
+        if is_private {
+            opened.iter().for_each(|opened| self.recorder.forget_number(opened.file.0));
+        } else {
             let at_ms = self.at_ms(touch.end_ns.saturating_sub(touch.duration_ns));
             if acts_of(touch) == Acts::OPEN {
                 self.predicting.opened(path, at_ms, &self.recorder);
@@ -327,9 +347,6 @@ impl Learning {
     /// Something was looked up or fetched ahead of the run; `waited`: it was not in memory.
     pub(super) fn looked_for(&mut self, waited: bool) {
         self.in_row = if waited { 0 } else { self.in_row.saturating_add(1) };
-        if self.in_row == QUICK_MAX {
-            self.replay.iter_mut().for_each(|(replay, _)| replay.lose_sight());
-        }
         self.is_cold |= waited;
     }
 
@@ -381,12 +398,18 @@ impl Learning {
             return;
         }
         let Some(writer) = self.writer.clone() else { return };
+        // The store may be on a file system that hangs.
+        if self.is_saving.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let is_saving = Arc::clone(&self.is_saving);
         let Some(permit) = threads.permit() else { return };
         let lesson = writer.lesson(self.recorder.clone());
         let thread = thread::Builder::new().name("foretell-learned".into());
         let _ = thread.stack_size(STACK_BYTES).spawn(move || {
             let _permit = permit;
             let _ = lesson.learn(); // The last lesson tells why it cannot be written.
+            is_saving.store(false, Ordering::Release);
         });
     }
 
@@ -406,10 +429,11 @@ impl Learning {
             predicted: self.predicting.counts().asked,
             predicted_found: self.predicting.counts().found,
         };
-        let Learning { writer, recorder, replay, is_by_hand, .. } = self;
+        let Learning { writer, recorder, replay, is_by_hand, has_seen_all, .. } = self;
         let replay = replay.filter(|_| !is_by_hand);
-        let lesson =
-            writer.filter(|_| is_lesson).map(|writer| writer.last_lesson(recorder, replay));
+        let lesson = writer
+            .filter(|_| is_lesson)
+            .map(|writer| writer.last_lesson(recorder, replay, has_seen_all));
         (report, lesson)
     }
 }
@@ -481,6 +505,7 @@ impl Session {
     pub(super) fn replay_ahead(&mut self) {
         let Some(learning) = &mut self.accesses.learning else { return };
         learning.take_found();
+        learning.note_sight(Nanos(self.clock.elapsed().as_nanos() as u64));
         learning.save(Nanos(self.clock.elapsed().as_nanos() as u64), &self.threads);
         self.predict_ahead();
         let Some(learning) = &mut self.accesses.learning else { return };
