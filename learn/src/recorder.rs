@@ -113,12 +113,14 @@ impl Recorder {
         self.numbers.contains_key(&number)
     }
 
-    /// A range of bytes of the file of this number was read. Without its path, that is not kept.
-    pub fn read(&mut self, number: u64, range: Range<u64>, at_ms: u32) {
-        let Some(&file) = self.numbers.get(&number) else { return };
+    /// A range of bytes of the file of this number was read. Without its path, that is not kept. Returns the path if this begins
+    /// another step of the file.
+    pub fn read(&mut self, number: u64, range: Range<u64>, at_ms: u32) -> Option<Arc<[u8]>> {
+        let &file = self.numbers.get(&number)?;
+        let before = self.files[file].step;
         if self.parts >= PARTS_MAX {
             self.is_cut = true; // What was read is not noted either: it would grow, and each note take longer.
-            return;
+            return None;
         }
         let is_end = self.files[file].size_bytes.is_some_and(|size_bytes| range.end >= size_bytes);
         let (first, end) = (range.start / BLOCK_BYTES, range.end.div_ceil(BLOCK_BYTES));
@@ -128,6 +130,8 @@ impl Recorder {
         if is_end {
             self.note(number, Acts::END);
         }
+        let File { path, step, .. } = &self.files[file];
+        (*step != before).then(|| Arc::clone(path))
     }
 
     /// Something was done to the file of this number: it was read to its end, or mapped.
@@ -308,7 +312,8 @@ mod tests {
         }
         const MIB: u64 = 1 << 20;
         for at in 0..20 {
-            recorder.read(0, at * MIB..(at + 1) * MIB, at as u32);
+            let again = recorder.read(0, at * MIB..(at + 1) * MIB, at as u32);
+            assert_eq!(again.as_deref(), (at == 8).then_some(&b"/0"[..]));
             recorder.read(39, at * MIB..(at + 1) * MIB, at as u32);
         }
         let run = recorder.finish();

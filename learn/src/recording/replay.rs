@@ -72,7 +72,7 @@ pub fn profile(mut reader: Reader<impl Read>, moves: &Moves) -> io::Result<Profi
                 let range = offset_bytes..offset_bytes.saturating_add(length_bytes);
                 match length_bytes {
                     0 => recorder.note(number, Acts::END),
-                    _ => recorder.read(number, range, at_ms),
+                    _ => drop(recorder.read(number, range, at_ms)),
                 }
                 if origin == super::Origin::Pages {
                     recorder.note(number, Acts::MAP);

@@ -272,7 +272,14 @@ impl Learning {
         }
         match record.length_bytes {
             0 => self.recorder.note(number, Acts::END),
-            bytes => self.recorder.read(number, start..start.saturating_add(bytes), at_ms),
+            bytes => self.read(number, start..start.saturating_add(bytes), at_ms),
+        }
+    }
+
+    fn read(&mut self, number: u64, range: Range<u64>, at_ms: u32) {
+        let again = self.recorder.read(number, range, at_ms);
+        if let (Some(path), Some((replay, _))) = (again, &mut self.replay) {
+            replay.touch(&path); // The run has come back to the file.
         }
     }
 
@@ -290,7 +297,7 @@ impl Learning {
         }
         for part in &sighting.progress.reads {
             let range = part.offset_bytes..part.offset_bytes.saturating_add(part.length_bytes);
-            self.recorder.read(part.file.0, range, at_ms);
+            self.read(part.file.0, range, at_ms);
         }
         if !sighting.progress.reads.is_empty() {
             self.waited.0 += u64::try_from(sighting.time.waited.as_nanos()).unwrap_or(u64::MAX);
@@ -317,7 +324,7 @@ impl Learning {
             self.recorder.identify(number, path, at_ms);
         }
         for range in ranges {
-            self.recorder.read(number, range.clone(), at_ms);
+            self.read(number, range.clone(), at_ms);
         }
         self.recorder.note(number, Acts::MAP);
         if let Some((replay, _)) = &mut self.replay {
