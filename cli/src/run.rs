@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use foretell_manager::opens::Opens;
 use foretell_manager::{Fault, ManagerState, Options, Report};
@@ -87,7 +88,7 @@ pub(crate) struct RunArgs {
     no_learn: bool,
 
     /// Call this run one of the workload NAME: what its runs read is learned together, whatever their command lines are
-    #[arg(long, value_name = "NAME", conflicts_with = "no_learn")]
+    #[arg(long, value_name = "NAME", conflicts_with = "no_learn", value_parser = NonEmptyStringValueParser::new())]
     workload: Option<String>,
 
     /// Look ahead in a recording that `foretell record` has made, in place of what earlier runs have shown

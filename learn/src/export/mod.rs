@@ -122,7 +122,7 @@ impl Format {
 
 /// Whether data of a file is read in this step, or at least it is opened.
 fn is_file(step: &Weighted) -> bool {
-    let is_opened = step.acts.has(Acts::OPEN) && !step.acts.has(Acts::FAIL);
+    let is_opened = step.acts.has(Acts::OPEN) && !step.acts.has(Acts::FAIL | Acts::LIST);
     is_opened || step.acts.has(Acts::READ | Acts::END | Acts::MAP) || !step.parts.is_empty()
 }
 
