@@ -16,7 +16,7 @@ const PYTHON: &str = "/usr/bin/python3";
 /// Files of the samples.
 const FILES: usize = 200;
 
-/// Reads half of the files in an order that nobody can guess.
+/// Reads half of the files in a shuffled order, which no rule predicts.
 const SHUFFLED: &str =
     "import os,random; all=sorted(os.listdir('a')); random.Random(7).shuffle(all)
 print(sum(len(open('a/'+name,'rb').read()) for name in all[:100]))";

@@ -14,7 +14,7 @@ use serde_json::Value;
 /// Not the first of PATH, which may be a script that runs many programs.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Reads half of the files of `a` in an order that nobody can guess. It does not end before the manager has seen what it did.
+/// Reads half of the files of `a` in a shuffled order, which no rule predicts. The program does not end before the manager has seen what it did.
 const SHUFFLED: &str =
     "import os,random,time; all=sorted(os.listdir('a')); random.Random(7).shuffle(all)
 print(sum(len(open('a/'+name,'rb').read()) for name in all[:100])); time.sleep(0.3)";

@@ -22,7 +22,7 @@ fn report(folder: &Path, words: &[&str]) -> Output {
 #[test]
 fn the_page_has_the_figures_and_nothing_from_elsewhere() {
     let folder = tempfile::tempdir().expect("a folder");
-    // A folder and a file whose path would end the script.
+    // This path would end the script of the page, if it were not escaped there.
     let name = "<!--<script></script><script>alert(1)/x".to_owned();
     let sub = folder.path().join(&name);
     fs::create_dir_all(sub.parent().expect("a folder")).expect("made");

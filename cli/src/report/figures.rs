@@ -112,7 +112,8 @@ struct ProgramRow {
     last_s: f64,
 }
 
-/// Reads whose size, or gap to the last read of the file, is at least `from` bytes, and less than the next bin's.
+/// A bin of a histogram of reads, by their size or by their distance from the last read of the file. The bin begins at `from` bytes and
+/// ends where the next one begins.
 #[derive(Debug, Serialize)]
 struct Bin {
     /// Negative: backwards.

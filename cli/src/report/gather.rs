@@ -289,7 +289,7 @@ impl Gathered {
         self.note_known(id, known, (1, bytes, stall_ns));
     }
 
-    /// Who knows of the read because it goes on where the last one of the file ended.
+    /// The sources that expect this read because the last read of the file ended where it begins.
     fn order(&mut self, id: PathId, range: &std::ops::Range<u64>, origin: Origin) -> KnownBy {
         let file = &mut self.files[id.0 as usize];
         let (last_end, bytes) = (file.last_end, range.end - range.start);

@@ -102,7 +102,7 @@ impl Sources {
         self.listed.insert(Arc::clone(folder));
     }
 
-    /// Who knows that this name will be touched, if it has not been touched before.
+    /// The sources that know, at the first touch of this name, that it will be touched.
     pub(super) fn of_name(&self, path: &[u8]) -> KnownBy {
         let folder_end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
         let is_below = |argument: &Vec<u8>| {

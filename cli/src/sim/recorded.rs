@@ -25,10 +25,6 @@ pub(super) fn activity(args: &ReplayArgs) -> Result<(Activity, Vec<String>), Fai
     }
     let path = recorded_at(&args.trace)?;
     let (activity, mut lacking) = match args.format {
-        // Its format is plain, so it need not be given.
-        Source::Strace | Source::Record if recorded::is_one(path) => {
-            of_recording(args, recorded::open(path))?
-        }
         Source::Record => of_recording(args, recorded::open(path))?,
         Source::Strace => {
             let folder = std::env::current_dir()

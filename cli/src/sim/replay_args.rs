@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use foretell_policy::Rules;
 use foretell_policy::queue::Order;
 use foretell_sim::replay::Disclosed;
-use foretell_sim::trace::Format;
+use foretell_sim::trace::{Format, recorded};
 use foretell_testbed::LayoutKind;
 
 use super::recording::{recorded_block_bytes, whole_sectors};
@@ -307,7 +307,8 @@ fn micros(text: &str) -> Result<f64, String> {
 }
 
 impl ReplayArgs {
-    /// The options with the values of `--sweep` in their places, and with defaults where none is given.
+    /// The options with the values of `--sweep` in their places, with defaults where none is given, and with the format of a recording of
+    /// `foretell record`.
     pub(super) fn completed(&self) -> Result<ReplayArgs, Failure> {
         let mut args = self.clone();
         for sweep in std::mem::take(&mut args.sweep) {
@@ -328,6 +329,10 @@ impl ReplayArgs {
         or_else(&mut args.disk, "hp97560".to_owned());
         or_else(&mut args.policy, Rules::FORETELL);
         or_else(&mut args.cache, 256 << 20);
+        // Its format is plain, so it need not be given.
+        if matches!(args.format, Source::Strace) && recorded::is_one(&args.trace) {
+            args.format = Source::Record;
+        }
         Ok(args)
     }
 
