@@ -140,7 +140,7 @@ impl Figures {
         };
         let origins = ["calls", "page tables", "outside"].into_iter().zip(gathered.origins);
         let by_origin = origins.map(|(name, sum)| Named { name, row: sum.into() });
-        let stall_ns = gathered.reads.stall_ns + gathered.names.stall_ns;
+        let stall_ns = gathered.reads.stall_ns.saturating_add(gathered.names.stall_ns);
         let (sizes, gaps) = (bins(&gathered.sizes, 1), gaps(&gathered));
         let span = |sum: &Sum| (sum.bytes, sum.stall_ns / 1000);
         Figures {
@@ -173,7 +173,7 @@ fn known(gathered: &Gathered) -> Vec<Known> {
         source,
         reads_share: share(sum.reads, reads.reads),
         bytes_share: share(sum.bytes, reads.bytes),
-        stall_share: share(sum.stall_ns, reads.stall_ns + names.stall_ns),
+        stall_share: share(sum.stall_ns, reads.stall_ns.saturating_add(names.stall_ns)),
         row: sum.into(),
     };
     let any = ("any but the kernel", gathered.known);
@@ -183,7 +183,8 @@ fn known(gathered: &Gathered) -> Vec<Known> {
 fn programs(all: &[ProgramSum]) -> Vec<ProgramRow> {
     let mut all: Vec<&ProgramSum> = all.iter().collect();
     all.sort_by_key(|program| {
-        std::cmp::Reverse((program.sum.stall_ns + program.name_stall_ns, program.sum.bytes))
+        let stall_ns = program.sum.stall_ns.saturating_add(program.name_stall_ns);
+        std::cmp::Reverse((stall_ns, program.sum.bytes))
     });
     let row = |program: &ProgramSum| ProgramRow {
         name: program.name.clone(),

@@ -35,7 +35,7 @@ pub(super) struct Sum {
 
 impl Sum {
     pub(super) fn add(&mut self, reads: u64, bytes: u64, stall_ns: u64) {
-        self.reads += reads;
+        self.reads = self.reads.saturating_add(reads);
         self.bytes = self.bytes.saturating_add(bytes);
         self.stall_ns = self.stall_ns.saturating_add(stall_ns);
     }
@@ -252,7 +252,7 @@ impl Gathered {
         let stall_ns = if event.took_ns > stall_threshold_ns(0) { event.took_ns } else { 0 };
         let program = self.program(event);
         program.names += 1;
-        program.name_stall_ns += stall_ns;
+        program.name_stall_ns = program.name_stall_ns.saturating_add(stall_ns);
         let file = &mut self.files[id.0 as usize];
         file.opens += u64::from(acts.has(Acts::OPEN));
         file.looks += u64::from(!acts.has(Acts::OPEN));
@@ -324,7 +324,7 @@ impl Gathered {
         for (at, sum) in self.sources.iter_mut().enumerate() {
             if known & 1 << at != 0 {
                 sum.add(reads, bytes, stall_ns);
-                file.known_ns[at] += stall_ns;
+                file.known_ns[at] = file.known_ns[at].saturating_add(stall_ns);
             }
         }
         if known & FORETELL != 0 {
@@ -360,6 +360,23 @@ mod tests {
 
     fn read(file: u32, offset_bytes: u64, length_bytes: u64, origin: Origin) -> What {
         What::Read { file: PathId(file), offset_bytes, length_bytes, origin }
+    }
+
+    #[test]
+    fn calls_that_last_longer_than_all_time_are_summed_as_all_time() {
+        let touch = || What::Touch { path: PathId(0), acts: Acts::OPEN };
+        let ages = |what| (u64::MAX / 1000, u64::MAX / 1000, what);
+        let size = u64::MAX;
+        let gathered = gathered(&[
+            ages(touch()),
+            ages(touch()),
+            ages(read(0, 0, size, Origin::Call)),
+            ages(read(0, size, size, Origin::Pages)),
+            ages(read(1, 0, size, Origin::Outside)),
+        ]);
+        assert!(gathered.programs[0].name_stall_ns > u64::MAX - 1000);
+        let figures = super::super::figures::Figures::new(gathered, Default::default());
+        assert!(serde_json::to_string(&figures).expect("figures").contains("stall_s"));
     }
 
     #[test]

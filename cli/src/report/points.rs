@@ -25,7 +25,7 @@ impl Point {
         self.ended_ns = self.ended_ns.max(other.ended_ns);
         self.start = self.start.min(other.start);
         self.end = self.end.max(other.end);
-        self.reads += other.reads;
+        self.reads = self.reads.saturating_add(other.reads);
         self.stall_ns = self.stall_ns.saturating_add(other.stall_ns);
     }
 }

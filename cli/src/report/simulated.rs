@@ -158,7 +158,8 @@ fn folders(recording: &Recording) -> Vec<PathBuf> {
         let What::Read { file, length_bytes, .. } = call.what else { continue };
         let folder = recording.path(file).parent().unwrap_or(Path::new("/"));
         let folder: PathBuf = folder.components().take(DEPTH + 1).collect();
-        *bytes.entry(folder).or_default() += length_bytes;
+        let sum = bytes.entry(folder).or_default();
+        *sum = sum.saturating_add(length_bytes);
     }
     bytes.remove(Path::new("/"));
     let mut all: Vec<(PathBuf, u64)> = bytes.into_iter().collect();
