@@ -12,8 +12,10 @@
 //! first; text has its length before it; a weight is a byte, of which 255 is one. Parts are in blocks.
 //!
 //! [`decode`] checks everything: damaged bytes are an error, never a wrong profile beyond what a CRC lets through, and no count is
-//! believed before its bytes are there.
+//! believed before its bytes are there. Parts of a step are in the order of first use, and no two of them share a block: merging
+//! relies on that. [`encode`] leaves out a part that overlaps an earlier one.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::profile::{Kind, Last, Profile, STEPS_MAX, Weighted};
@@ -32,6 +34,9 @@ const HEADER_BYTES: usize = 20;
 /// Bytes of a path or a name: Linux's `PATH_MAX`, and as much for names with all words of a command line.
 pub const TEXT_MAX_BYTES: usize = 4096;
 
+/// Bytes of the paths of all steps. A path counts for each of its steps, so this is some times what one run has.
+pub const PATHS_MAX_BYTES: usize = 4 * crate::recorder::PATHS_MAX_BYTES;
+
 /// Bytes of a profile.
 pub const PROFILE_MAX_BYTES: usize = 32 << 20;
 
@@ -42,6 +47,10 @@ pub enum Damage {
     Broken,
     /// They were written by another version.
     Version(u32),
+    /// Parts of a step share a block, or are empty.
+    Overlap,
+    /// The paths take more than [`PATHS_MAX_BYTES`].
+    Paths,
 }
 
 impl std::fmt::Display for Damage {
@@ -50,6 +59,10 @@ impl std::fmt::Display for Damage {
             Damage::Broken => f.write_str("it is damaged"),
             Damage::Version(version) => {
                 write!(f, "another version of foretell wrote it (format {version}, not {VERSION})")
+            }
+            Damage::Overlap => f.write_str("it has parts of a file that overlap or are empty"),
+            Damage::Paths => {
+                write!(f, "its paths take more than {} MiB", PATHS_MAX_BYTES >> 20)
             }
         }
     }
@@ -66,8 +79,21 @@ pub fn encode(key: &[u8], profile: &Profile) -> Vec<u8> {
     put_bytes(&mut out, &profile.folder[..profile.folder.len().min(TEXT_MAX_BYTES)]);
     put_last(&mut out, profile.last);
     put(&mut out, profile.runs.into());
-    let steps: Vec<_> =
-        profile.steps.iter().filter(|step| is_path(&step.path)).take(STEPS_MAX).collect();
+    let mut paths_left = PATHS_MAX_BYTES;
+    let mut has_room = |step: &&Weighted| match paths_left.checked_sub(step.path.len()) {
+        Some(left) => {
+            paths_left = left;
+            true
+        }
+        None => false,
+    };
+    let steps: Vec<_> = profile
+        .steps
+        .iter()
+        .filter(|step| is_path(&step.path))
+        .take(STEPS_MAX)
+        .take_while(&mut has_room)
+        .collect();
     put(&mut out, steps.len() as u64);
     let (mut before, mut parts_left): (&[u8], _) = (b"", PARTS_MAX);
     for step in steps {
@@ -79,16 +105,16 @@ pub fn encode(key: &[u8], profile: &Profile) -> Vec<u8> {
         put(&mut out, step.at_ms.into());
         put(&mut out, step.seen.into());
         out.push(to_byte(step.weight));
-        let parts = &step.parts[..step.parts.len().min(parts_left)];
+        let mut parts = blocks(&step.parts);
+        parts.truncate(parts_left);
         parts_left -= parts.len();
         put(&mut out, parts.len() as u64);
         let mut last_end = 0_u64;
-        for (part, weight) in parts {
-            let (start, end) = (part.start / BLOCK_BYTES, part.end.div_ceil(BLOCK_BYTES));
+        for (start, end, weight) in parts {
             put(&mut out, zigzag(start.wrapping_sub(last_end) as i64));
-            put(&mut out, end.saturating_sub(start));
-            out.push(to_byte(*weight));
-            last_end = end.max(start);
+            put(&mut out, end - start);
+            out.push(to_byte(weight));
+            last_end = end;
         }
     }
     let (length, crc) = (out.len() - HEADER_BYTES, crc32fast::hash(&out[HEADER_BYTES..]));
@@ -118,8 +144,33 @@ pub fn decode(bytes: &[u8]) -> Result<(Vec<u8>, Profile), Damage> {
     if payload.len() != number(12) as usize || crc32fast::hash(payload) != number(16) {
         return Err(Damage::Broken);
     }
-    let mut reader = Reader(payload);
-    reader.profile().filter(|_| reader.0.is_empty()).ok_or(Damage::Broken)
+    let mut reader = Reader { rest: payload, damage: Damage::Broken };
+    reader.profile().filter(|_| reader.rest.is_empty()).ok_or(reader.damage)
+}
+
+/// The parts in blocks, without those that are empty or overlap an earlier one.
+fn blocks(parts: &[(Part, f32)]) -> Vec<(u64, u64, f32)> {
+    let mut taken = Taken::default();
+    let blocks = parts
+        .iter()
+        .map(|(part, weight)| (part.start / BLOCK_BYTES, part.end.div_ceil(BLOCK_BYTES), *weight));
+    blocks.filter(|&(start, end, _)| taken.add(start, end)).collect()
+}
+
+/// Ranges of which no two overlap: their ends by their starts. O(log n) a range.
+#[derive(Default)]
+struct Taken(BTreeMap<u64, u64>);
+
+impl Taken {
+    /// Adds a range; `false` if it is empty or overlaps one.
+    fn add(&mut self, start: u64, end: u64) -> bool {
+        let before = self.0.range(..end).next_back();
+        let is_free = start < end && before.is_none_or(|(_, &before_end)| before_end <= start);
+        if is_free {
+            self.0.insert(start, end);
+        }
+        is_free
+    }
 }
 
 fn is_path(path: &[u8]) -> bool {
@@ -159,12 +210,16 @@ fn put_last(out: &mut Vec<u8>, last: Option<Last>) {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+struct Reader<'a> {
+    rest: &'a [u8],
+    /// What is wrong, once a value is `None`.
+    damage: Damage,
+}
 
 impl<'a> Reader<'a> {
     fn byte(&mut self) -> Option<u8> {
-        let (&byte, rest) = self.0.split_first()?;
-        self.0 = rest;
+        let (&byte, rest) = self.rest.split_first()?;
+        self.rest = rest;
         Some(byte)
     }
 
@@ -187,13 +242,13 @@ impl<'a> Reader<'a> {
     /// A count of things that take a byte at least.
     fn count(&mut self, most: usize) -> Option<usize> {
         let count = usize::try_from(self.number()?).ok()?;
-        (count <= most && count <= self.0.len()).then_some(count)
+        (count <= most && count <= self.rest.len()).then_some(count)
     }
 
     fn bytes(&mut self) -> Option<&'a [u8]> {
         let length = self.count(TEXT_MAX_BYTES)?;
-        let (bytes, rest) = self.0.split_at(length);
-        self.0 = rest;
+        let (bytes, rest) = self.rest.split_at(length);
+        self.rest = rest;
         Some(bytes)
     }
 
@@ -209,9 +264,15 @@ impl<'a> Reader<'a> {
         let (folder, last) = (self.bytes()?.to_vec(), self.last()?);
         let (runs, count) = (self.small()?, self.count(STEPS_MAX)?);
         let (mut steps, mut parts_left) = (Vec::with_capacity(count), PARTS_MAX);
-        let mut path = Vec::new();
+        let (mut path, mut paths_bytes) = (Vec::new(), 0);
         for _ in 0..count {
-            steps.push(self.step(&mut path, &mut parts_left)?);
+            let step = self.step(&mut path, &mut parts_left)?;
+            paths_bytes += step.path.len();
+            if paths_bytes > PATHS_MAX_BYTES {
+                self.damage = Damage::Paths;
+                return None;
+            }
+            steps.push(step);
         }
         Some((key, Profile { name, kind, folder, last, runs, steps }))
     }
@@ -248,11 +309,16 @@ impl<'a> Reader<'a> {
         let count = self.count(*parts_left)?;
         *parts_left -= count;
         let (mut parts, mut last_end) = (Vec::with_capacity(count), 0_u64);
+        let mut taken = Taken::default();
         for _ in 0..count {
             let moved = self.number()?;
             let start = last_end.checked_add_signed((moved >> 1) as i64 ^ -((moved & 1) as i64))?;
             let end = start.checked_add(self.number()?)?;
             let (first, last) = (start.checked_mul(BLOCK_BYTES)?, end.checked_mul(BLOCK_BYTES)?);
+            if !taken.add(start, end) {
+                self.damage = Damage::Overlap;
+                return None;
+            }
             parts.push((Part { start: first, end: last }, self.weight()?));
             last_end = end;
         }
@@ -267,19 +333,21 @@ mod tests {
     use proptest::prelude::*;
 
     fn profile() -> impl Strategy<Value = Profile> {
-        let part =
-            (0_u64..1 << 40, 1_u64..1 << 20, any::<u8>()).prop_map(|(start, blocks, weight)| {
+        // In any order; each in a region of its own, so that none overlap.
+        let part = (0_u64..64, 0_u64..1 << 30, 1_u64..1 << 30, any::<u8>()).prop_map(
+            |(region, start, blocks, weight)| {
+                let start = (region << 32) + start;
                 let part = Part { start: start * BLOCK_BYTES, end: (start + blocks) * BLOCK_BYTES };
                 (part, f32::from(weight) / 255.0)
-            });
-        let step = (
-            "(/[a-c]{1,3}){1,4}",
-            0_u8..128,
-            any::<u32>(),
-            any::<u32>(),
-            any::<u8>(),
-            prop::collection::vec(part, 0..6),
+            },
         );
+        let parts = prop::collection::vec(part, 0..6).prop_map(|mut parts| {
+            let mut regions = std::collections::HashSet::new();
+            parts.retain(|(part, _)| regions.insert(part.start / BLOCK_BYTES >> 32));
+            parts
+        });
+        let step =
+            ("(/[a-c]{1,3}){1,4}", 0_u8..128, any::<u32>(), any::<u32>(), any::<u8>(), parts);
         let step = step.prop_map(|(path, acts, at_ms, seen, weight, parts)| Weighted {
             path: path.as_bytes().into(),
             acts: Acts::from_bits(acts),
@@ -340,7 +408,8 @@ mod tests {
     #[test]
     fn what_is_beyond_the_bounds_is_left_out() {
         let step = |path: String, parts: usize| {
-            let parts = vec![(Part { start: 0, end: BLOCK_BYTES }, 1.0); parts];
+            let part = |at| Part { start: at * BLOCK_BYTES, end: (at + 1) * BLOCK_BYTES };
+            let parts = (0..parts as u64).map(|at| (part(at), 1.0)).collect();
             Weighted {
                 path: path.as_bytes().into(),
                 acts: Acts::OPEN,
@@ -362,6 +431,69 @@ mod tests {
             (STEPS_MAX, TEXT_MAX_BYTES, TEXT_MAX_BYTES)
         );
         assert_eq!(kept.steps.iter().map(|step| step.parts.len()).sum::<usize>(), PARTS_MAX);
+    }
+
+    /// A step whose bytes are `count` parts, each with its move, its length and a weight.
+    fn step_of_parts(parts: &[(i64, u64)]) -> Vec<u8> {
+        let mut out = vec![0];
+        put_bytes(&mut out, b"/a");
+        out.extend([Acts::READ.bits(), 0, 1, 255]);
+        put(&mut out, parts.len() as u64);
+        for &(moved, length) in parts {
+            put(&mut out, zigzag(moved));
+            put(&mut out, length);
+            out.push(255);
+        }
+        out
+    }
+
+    fn read_by_hand(step: &[u8]) -> Result<Weighted, Damage> {
+        let mut reader = Reader { rest: step, damage: Damage::Broken };
+        let read = reader.step(&mut Vec::new(), &mut PARTS_MAX.clone());
+        read.ok_or(reader.damage)
+    }
+
+    #[test]
+    fn parts_that_overlap_are_refused_and_those_in_another_order_are_not() {
+        let in_any_order = read_by_hand(&step_of_parts(&[(10, 5), (-15, 10), (5, 1)]));
+        assert_eq!(in_any_order.expect("disjoint").parts.len(), 3);
+        for parts in [&[(0, 10), (-1, 5)][..], &[(5, 2), (-7, 10)], &[(3, 0)], &[(0, 9), (-5, 1)]] {
+            assert_eq!(read_by_hand(&step_of_parts(parts)), Err(Damage::Overlap), "{parts:?}");
+        }
+        let many: Vec<_> = (0..PARTS_MAX).map(|at| (-i64::from(at > 0), 1)).collect();
+        assert_eq!(read_by_hand(&step_of_parts(&many)), Err(Damage::Overlap));
+    }
+
+    #[test]
+    fn parts_that_overlap_are_not_written() {
+        let part = |start, end| (Part { start: start * BLOCK_BYTES, end: end * BLOCK_BYTES }, 1.0);
+        let parts = vec![part(0, 10), part(5, 6), part(10, 11), part(20, 20), part(8, 30)];
+        let mut step = read_by_hand(&step_of_parts(&[])).expect("a step");
+        step.parts = parts;
+        let profile = Profile { steps: vec![step], ..Profile::default() };
+        let (_, kept) = decode(&encode(b"key", &profile)).expect("whole");
+        assert_eq!(kept.steps[0].parts, [part(0, 10), part(10, 11)]);
+    }
+
+    #[test]
+    fn paths_are_bounded_in_all() {
+        let step = read_by_hand(&step_of_parts(&[])).expect("a step");
+        let long: Arc<[u8]> = vec![b'/'; TEXT_MAX_BYTES].into();
+        let most = PATHS_MAX_BYTES / TEXT_MAX_BYTES;
+        let steps = vec![Weighted { path: long, ..step }; most + 1];
+        let mut bytes = encode(b"key", &Profile { steps, ..Profile::default() });
+        assert_eq!(decode(&bytes).expect("whole").1.steps.len(), most);
+        // By hand: one more step, all of whose path is that of the step before.
+        let count = bytes.windows(2).position(|two| two == [128, 64]).expect("the count");
+        bytes[count] += 1;
+        let mut more = Vec::new();
+        put(&mut more, TEXT_MAX_BYTES as u64);
+        bytes.extend([&more[..], &[0, Acts::READ.bits(), 0, 1, 255, 0]].concat());
+        let (length, crc) = (bytes.len() - HEADER_BYTES, crc32fast::hash(&bytes[HEADER_BYTES..]));
+        bytes[12..16].copy_from_slice(&(length as u32).to_le_bytes());
+        bytes[16..20].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(decode(&bytes), Err(Damage::Paths));
+        assert!(Damage::Paths.to_string().contains("32 MiB"));
     }
 
     #[test]

@@ -44,14 +44,15 @@ fn made(number: u32) -> Profile {
     let mut random = Random(u64::from(number) + 1);
     let step = |at: usize, random: &mut Random| {
         let start = random.next() % 1000 * 8192;
-        let part = (Part { start, end: start + 8192 * (1 + random.next() % 9) }, 1.0);
+        let bytes = 8192 * (1 + random.next() % 9);
+        let part = |at| (Part { start: start + at * bytes, end: start + (at + 1) * bytes }, 1.0);
         Weighted {
             path: format!("/{number}/{at}/{}", random.next()).as_bytes().into(),
             acts: Acts::OPEN | Acts::READ,
             at_ms: random.next() as u32,
             seen: number,
             weight: 1.0,
-            parts: vec![part; random.below(3)],
+            parts: (0..random.below(3) as u64).rev().map(part).collect(),
         }
     };
     Profile {
