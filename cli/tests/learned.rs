@@ -70,7 +70,7 @@ impl Known {
         ];
         let change = |profile: &mut Profile| {
             (profile.kind, profile.folder) = about;
-            profile.learn(Run { steps, is_cut: false }, |_| true, true);
+            profile.learn(Run { steps, is_cut: false }, |_, _| true, true);
         };
         self.store.update(key, name, change).expect("written");
     }
@@ -306,7 +306,10 @@ fn rules_are_hints_that_a_run_accepts() {
     });
     let run = Run { steps: steps.collect(), is_cut: false };
     let count = run.steps.len() as u64;
-    known.store.update(b"k", "x", |profile| profile.learn(run, |_| true, true)).expect("written");
+    known
+        .store
+        .update(b"k", "x", |profile| profile.learn(run, |_, _| true, true))
+        .expect("written");
     let rules = known.path("rules");
     known.printed(&["export", "x", "--format", "rules", "-o", rules.to_str().expect("text")]);
     let mut command = common::foretell();
@@ -511,7 +514,7 @@ fn what_programs_are_called_moves_no_terminal() {
     let run = Run { steps, is_cut: false };
     known
         .store
-        .update(b"k", "x\x1b[31m\ny", |profile| profile.learn(run, |_| true, true))
+        .update(b"k", "x\x1b[31m\ny", |profile| profile.learn(run, |_, _| true, true))
         .expect("written");
     for words in [&["list"][..], &["show", "x"], &["forget", "x"]] {
         let printed = known.printed(words);

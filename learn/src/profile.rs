@@ -128,10 +128,11 @@ fn gained(weight: f32) -> f32 {
     weight + (1.0 - weight) / 2.0
 }
 
-/// A path, and which of its steps.
-type Key = (Arc<[u8]>, u32);
+/// A path, and which of its steps: the first one is 1.
+pub(crate) type Key = (Arc<[u8]>, u32);
 
-fn keys<'a>(paths: impl Iterator<Item = &'a Arc<[u8]>>) -> Vec<Key> {
+/// The keys of steps with these paths, in their order.
+pub(crate) fn keys<'a>(paths: impl Iterator<Item = &'a Arc<[u8]>>) -> Vec<Key> {
     let mut counts: HashMap<Arc<[u8]>, u32> = HashMap::new();
     paths
         .map(|path| {
@@ -148,9 +149,9 @@ impl Profile {
         Profile { name, ..Profile::default() }
     }
 
-    /// Learns from `run`. `lost`: whether a path that the run lacks loses weight. `has_seen_all`: whether the run was watched all the
-    /// time, so that parts of a file that it lacks lose weight.
-    pub fn learn(&mut self, run: Run, lost: impl Fn(&[u8]) -> bool, has_seen_all: bool) {
+    /// Learns from `run`. `lost`: whether the nth step of a path (from 1), which the run lacks, loses weight. `has_seen_all`: whether
+    /// the run was watched all the time, so that parts of a file that it lacks lose weight.
+    pub fn learn(&mut self, run: Run, lost: impl Fn(&[u8], u32) -> bool, has_seen_all: bool) {
         let begins = if self.runs == 0 { WEIGHT_FIRST } else { WEIGHT_LATER };
         self.runs = self.runs.saturating_add(1);
         let old = std::mem::take(&mut self.steps);
@@ -165,7 +166,7 @@ impl Profile {
                 anchor = Some(key);
                 known.insert(key, step);
             } else {
-                if lost(&step.path) {
+                if lost(&step.path, key.1) {
                     fade(&mut step);
                 }
                 if step.weight >= WEIGHT_KEPT {
@@ -309,17 +310,21 @@ mod tests {
     #[test]
     fn the_order_is_that_of_the_last_run_and_what_it_lacks_keeps_its_place() {
         let mut profile = Profile::new("x".into());
-        profile.learn(run(&[("/a", &[]), ("/b", &[]), ("/c", &[]), ("/d", &[])]), |_| true, true);
-        profile.learn(run(&[("/d", &[]), ("/a", &[]), ("/c", &[])]), |_| true, true);
+        profile.learn(
+            run(&[("/a", &[]), ("/b", &[]), ("/c", &[]), ("/d", &[])]),
+            |_, _| true,
+            true,
+        );
+        profile.learn(run(&[("/d", &[]), ("/a", &[]), ("/c", &[])]), |_, _| true, true);
         assert_eq!(names(&profile), ["/d", "/a", "/b", "/c"]);
         let weights: Vec<f32> = profile.steps.iter().map(|step| step.weight).collect();
         assert_eq!(weights, [0.875, 0.875, 0.375, 0.875]);
         assert!(!profile.steps[2].is_likely());
         for _ in 0..2 {
-            profile.learn(run(&[("/d", &[]), ("/a", &[]), ("/c", &[])]), |_| true, true);
+            profile.learn(run(&[("/d", &[]), ("/a", &[]), ("/c", &[])]), |_, _| true, true);
         }
         assert_eq!(names(&profile), ["/d", "/a", "/b", "/c"]);
-        profile.learn(run(&[("/d", &[]), ("/a", &[]), ("/c", &[])]), |_| true, true);
+        profile.learn(run(&[("/d", &[]), ("/a", &[]), ("/c", &[])]), |_, _| true, true);
         assert_eq!(names(&profile), ["/d", "/a", "/c"], "faded");
         assert_eq!((profile.runs, profile.steps[0].seen), (5, 5));
     }
@@ -331,7 +336,7 @@ mod tests {
             let has = at % 2 == 0;
             let steps: &[Given<'_>] =
                 if has { &[("/a", &[]), ("/b", &[])] } else { &[("/a", &[])] };
-            profile.learn(run(steps), |_| true, true);
+            profile.learn(run(steps), |_, _| true, true);
             let b = profile.steps.iter().find(|step| &*step.path == b"/b").expect("kept");
             assert_eq!(b.is_likely(), has, "{at}: {}", b.weight);
         }
@@ -340,16 +345,16 @@ mod tests {
     #[test]
     fn what_was_not_watched_keeps_its_weight() {
         let mut profile = Profile::new("x".into());
-        profile.learn(run(&[("/a", &[]), ("/b", &[])]), |_| true, true);
-        profile.learn(run(&[("/a", &[])]), |path| path != b"/b", true);
+        profile.learn(run(&[("/a", &[]), ("/b", &[])]), |_, _| true, true);
+        profile.learn(run(&[("/a", &[])]), |path, _| path != b"/b", true);
         assert_eq!(profile.steps[1].weight, WEIGHT_FIRST);
     }
 
     #[test]
     fn parts_of_a_file_have_weights_of_their_own() {
         let mut profile = Profile::new("x".into());
-        profile.learn(run(&[("/a", &[(0, 100), (500, 600)])]), |_| true, true);
-        profile.learn(run(&[("/a", &[(500, 550), (0, 200)])]), |_| true, true);
+        profile.learn(run(&[("/a", &[(0, 100), (500, 600)])]), |_, _| true, true);
+        profile.learn(run(&[("/a", &[(500, 550), (0, 200)])]), |_, _| true, true);
         let parts: Vec<(u64, u64, f32)> = profile.steps[0]
             .parts
             .iter()
@@ -363,8 +368,8 @@ mod tests {
     fn a_file_that_a_run_comes_back_to_has_several_steps() {
         let mut profile = Profile::new("x".into());
         let twice = || run(&[("/a", &[(0, 8)]), ("/b", &[]), ("/a", &[(8, 16)])]);
-        profile.learn(twice(), |_| true, true);
-        profile.learn(twice(), |_| true, true);
+        profile.learn(twice(), |_, _| true, true);
+        profile.learn(twice(), |_, _| true, true);
         assert_eq!(names(&profile), ["/a", "/b", "/a"]);
         assert!(profile.steps.iter().all(|step| step.seen == 2));
     }

@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use crate::profile::{Profile, Weighted};
+use crate::profile::{Profile, Weighted, keys};
 use crate::steps::{Acts, Part};
 
 /// Steps asked for ahead of the cursor at the start: a command that has run before, and one like it.
@@ -69,9 +69,9 @@ pub struct Room {
 pub struct Counts {
     /// Steps that the profile expects.
     pub expected: usize,
-    /// Those that were asked for.
+    /// Those that were asked for. A step that the run came to before is not.
     pub asked: usize,
-    /// Those of them that the run came to.
+    /// Those that the run came to, whether they were asked for or not.
     pub found: usize,
 }
 
@@ -81,6 +81,8 @@ pub struct Replay {
     steps: Vec<Ahead>,
     /// The steps of a path, in order.
     of_path: HashMap<Arc<[u8]>, Vec<u32>>,
+    /// Steps that were asked for before the run came to them.
+    asked: usize,
     /// The first step that was not asked for.
     next: usize,
     /// One past the furthest step that the run has come to.
@@ -96,7 +98,8 @@ pub struct Replay {
 
 #[derive(Debug)]
 struct Ahead {
-    path: Arc<[u8]>,
+    /// Which of the steps that the profile has of the path: the first one is 1.
+    nth: u32,
     request: Option<Request>,
     is_found: bool,
 }
@@ -104,21 +107,20 @@ struct Ahead {
 impl Replay {
     /// Of a profile; `is_exact`: of this very command.
     pub fn new(profile: &Profile, is_exact: bool) -> Self {
-        let likely = profile.steps.iter().filter(|step| step.is_likely());
-        let steps: Vec<Ahead> = likely
-            .map(|step| {
-                let (path, request) = (Arc::clone(&step.path), Some(request_of(step)));
-                Ahead { path, request, is_found: false }
-            })
-            .collect();
-        let mut of_path: HashMap<_, Vec<u32>> = HashMap::new();
-        for (at, step) in steps.iter().enumerate() {
-            of_path.entry(Arc::clone(&step.path)).or_default().push(at as u32);
+        let (mut steps, mut of_path) = (Vec::new(), HashMap::<_, Vec<u32>>::new());
+        for ((path, nth), step) in keys(profile.steps.iter().map(|step| &step.path))
+            .into_iter()
+            .zip(&profile.steps)
+            .filter(|(_, step)| step.is_likely())
+        {
+            of_path.entry(path).or_default().push(steps.len() as u32);
+            steps.push(Ahead { nth, request: Some(request_of(step)), is_found: false });
         }
         let window = if is_exact { WINDOW_FIRST } else { WINDOW_ALIKE };
         Replay {
             steps,
             of_path,
+            asked: 0,
             next: 0,
             cursor: 0,
             window,
@@ -187,6 +189,7 @@ impl Replay {
             if !step.is_found {
                 let Some(rest) = left.checked_sub(1) else { break };
                 *left = rest;
+                self.asked += 1;
                 requests.extend(step.request.take());
             }
             self.next += 1;
@@ -211,7 +214,7 @@ impl Replay {
 
     /// What has become of it so far.
     pub fn counts(&self) -> Counts {
-        Counts { expected: self.steps.len(), asked: self.next, found: self.found }
+        Counts { expected: self.steps.len(), asked: self.asked, found: self.found }
     }
 
     /// The run is not watched from now on, at least for a while.
@@ -219,12 +222,12 @@ impl Replay {
         self.seen_until = self.seen_until.min(self.cursor);
     }
 
-    /// Whether this path was asked for, and the run has not come to it, as far as it was watched.
-    pub fn is_missed(&self, path: &[u8]) -> bool {
-        let all = self.of_path.get(path).into_iter().flatten();
+    /// Whether the `nth` step of this path (from 1) was asked for, and the run has not come to it, as far as it was watched.
+    pub fn is_missed(&self, path: &[u8], nth: u32) -> bool {
         let judged = self.next.min(self.seen_until);
-        let mut asked = all.map(|&at| at as usize).filter(|&at| at < judged).peekable();
-        asked.peek().is_some() && asked.all(|at| !self.steps[at].is_found)
+        let mut all = self.of_path.get(path).into_iter().flatten().map(|&at| at as usize);
+        let step = all.find(|&at| self.steps[at].nth == nth);
+        step.is_some_and(|at| at < judged && !self.steps[at].is_found)
     }
 }
 
@@ -262,7 +265,11 @@ mod tests {
             at_ms: at as u32,
         };
         let mut profile = Profile::new("x".into());
-        profile.learn(Run { steps: (0..names).map(step).collect(), is_cut: false }, |_| true, true);
+        profile.learn(
+            Run { steps: (0..names).map(step).collect(), is_cut: false },
+            |_, _| true,
+            true,
+        );
         profile
     }
 
@@ -283,20 +290,56 @@ mod tests {
         assert_eq!(replay.requests(MUCH).len(), 0);
         assert_eq!(replay.counts(), Counts { expected: 5000, asked: 1125, found: 3 });
         assert!(
-            replay.is_missed(b"/51") && !replay.is_missed(b"/50") && !replay.is_missed(b"/4000")
+            replay.is_missed(b"/51", 1)
+                && !replay.is_missed(b"/50", 1)
+                && !replay.is_missed(b"/4000", 1)
         );
+    }
+
+    #[test]
+    fn a_step_that_was_found_before_it_was_asked_for_does_not_count_as_asked() {
+        let mut replay = Replay::new(&profile(20), true);
+        (0..5).for_each(|at| assert!(touch(&mut replay, at)));
+        assert_eq!(replay.requests(MUCH).len(), 15);
+        assert_eq!(replay.counts(), Counts { expected: 20, asked: 15, found: 5 });
+    }
+
+    #[test]
+    fn later_pieces_of_a_file_are_missed_by_themselves() {
+        let step = |at: usize, path: &str| Step {
+            path: path.as_bytes().into(),
+            acts: Acts::OPEN | Acts::READ,
+            parts: vec![Part { start: at as u64 * 8192, end: (at as u64 + 1) * 8192 }],
+            at_ms: at as u32,
+        };
+        let run = |paths: &[&str]| Run {
+            steps: paths.iter().enumerate().map(|(at, path)| step(at, path)).collect(),
+            is_cut: false,
+        };
+        let mut profile = Profile::new("x".into());
+        profile.learn(run(&["/a", "/b", "/a", "/a"]), |_, _| true, true);
+        profile.steps[2].weight = 0.2; // The second piece is not acted on, and keeps its number.
+        let mut replay = Replay::new(&profile, true);
+        let _ = replay.requests(MUCH);
+        assert!(replay.touch(b"/a"));
+        assert!(!replay.is_missed(b"/a", 1) && replay.is_missed(b"/a", 3));
+        assert!(!replay.is_missed(b"/a", 2) && !replay.is_missed(b"/a", 4));
+        let before = profile.steps[3].weight;
+        profile.learn(run(&["/a", "/b"]), |path, nth| replay.is_missed(path, nth), true);
+        let weights: Vec<f32> = profile.steps.iter().map(|step| step.weight).collect();
+        assert_eq!(weights[2..], [0.2, before / 2.0], "the piece that was asked for in vain");
     }
 
     #[test]
     fn what_a_run_may_have_come_to_unseen_is_not_missed() {
         let mut replay = Replay::new(&profile(100), true);
         let _ = replay.requests(MUCH);
-        assert!(touch(&mut replay, 9) && replay.is_missed(b"/50"));
+        assert!(touch(&mut replay, 9) && replay.is_missed(b"/50", 1));
         replay.lose_sight();
-        assert!(replay.is_missed(b"/8") && !replay.is_missed(b"/50"));
+        assert!(replay.is_missed(b"/8", 1) && !replay.is_missed(b"/50", 1));
         assert!(touch(&mut replay, 60));
         replay.lose_sight();
-        assert!(!replay.is_missed(b"/50"), "it was not watched before");
+        assert!(!replay.is_missed(b"/50", 1), "it was not watched before");
     }
 
     #[test]
@@ -365,7 +408,7 @@ mod tests {
         };
         let request = |step| {
             let mut profile = Profile::new("x".into());
-            profile.learn(Run { steps: vec![step], is_cut: false }, |_| true, true);
+            profile.learn(Run { steps: vec![step], is_cut: false }, |_, _| true, true);
             Replay::new(&profile, true).requests(MUCH)
         };
         let path: Arc<[u8]> = b"/a"[..].into();

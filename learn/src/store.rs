@@ -324,7 +324,7 @@ mod tests {
 
     fn learn(store: &Store, key: &[u8], path: &str) {
         store
-            .update(key, "name", |profile| profile.learn(run(path), |_| true, true))
+            .update(key, "name", |profile| profile.learn(run(path), |_, _| true, true))
             .expect("written");
     }
 

@@ -51,7 +51,8 @@ impl Lesson {
         let run = recorder.finish();
         let exact = replay.as_ref().filter(|(_, is_exact)| *is_exact).map(|(replay, _)| replay);
         let alike = replay.as_ref().filter(|(_, is_exact)| !*is_exact).map(|(replay, _)| replay);
-        let lost = |path: &[u8]| is_last && exact.is_some_and(|replay| replay.is_missed(path));
+        let lost =
+            |path: &[u8], nth| is_last && exact.is_some_and(|replay| replay.is_missed(path, nth));
         let (kind, folder) = (workload.kind, workload.folder.clone());
         let change = |profile: &mut Profile| {
             (profile.kind, profile.folder) = (kind, folder);
@@ -65,7 +66,7 @@ impl Lesson {
             let change = |profile: &mut Profile| {
                 profile.kind = Kind::Alike;
                 profile.last = alike.map(last).or(profile.last);
-                profile.learn(again, |_| has_seen_all, has_seen_all);
+                profile.learn(again, |_, _| has_seen_all, has_seen_all);
             };
             alike_base.update(store, (&workload.alike, &workload.shape), change)?;
         }

@@ -180,7 +180,7 @@ mod tests {
         let mut profile = Profile::new("x".into());
         let steps =
             vec![step("/whole", Acts::READ | Acts::END, 8192), step("/part", Acts::READ, 8192)];
-        profile.learn(Run { steps, is_cut: false }, |_| true, true);
+        profile.learn(Run { steps, is_cut: false }, |_, _| true, true);
         let sources = Sources::new(&meta(), Some(Earlier::new(&profile)));
         let known = |path: &str, start| {
             let path = path.as_bytes();

@@ -168,7 +168,7 @@ mod tests {
         };
         let mut profile = Profile::new("x".into());
         let run = Run { steps: all.iter().map(step).collect(), is_cut: false };
-        profile.learn(run, |_| true, true);
+        profile.learn(run, |_, _| true, true);
         profile
     }
 

@@ -82,7 +82,7 @@ pub fn profile(mut reader: Reader<impl Read>, moves: &Moves) -> io::Result<Profi
         }
     }
     let mut profile = Profile::new("a recording".into());
-    profile.learn(recorder.finish(), |_| true, true);
+    profile.learn(recorder.finish(), |_, _| true, true);
     Ok(profile)
 }
 
