@@ -28,6 +28,10 @@ const OF_RUN_MAX: usize = OPENS_MAX / 8;
 const PARTS_MAX: usize = 16;
 const _: () = assert!(OPENS_MAX * PARTS_MAX <= crate::recorder::PARTS_MAX);
 
+/// A run that comes again just as it was is kept so often in a row: once to know it, and once to show that it comes again. More would
+/// drive other runs out.
+const AGAIN_MAX: usize = 2;
+
 /// Bytes of all paths: of longer ones, fewer are kept.
 const PATHS_MAX_BYTES: usize = crate::recorder::PATHS_MAX_BYTES / 2;
 
@@ -50,31 +54,50 @@ pub fn workload() -> Workload {
     Workload { kind: Kind::Across, ..Workload::named("\0across") }.called("all programs")
 }
 
-/// Adds a run to the history.
-pub fn add(history: &mut Profile, run: &Run) {
-    history.kind = Kind::Across;
-    history.runs = history.runs.saturating_add(1);
-    let number = history.runs;
+/// Adds a run to the history. Returns whether that changes it: not if the run has read no file, or if the last
+/// [`AGAIN_MAX`] runs have read the same files in the same order.
+pub fn add(history: &mut Profile, run: &Run) -> bool {
+    let number = history.runs.saturating_add(1);
     let mut seen = HashSet::new();
     let steps = run.steps.iter().filter(|step| {
         step.acts.has(Acts::READ | Acts::MAP)
             && !step.parts.is_empty()
             && seen.insert(&step.path[..])
     });
-    history.steps.extend(steps.take(OF_RUN_MAX).map(|step| Weighted {
-        path: step.path.clone(),
-        acts: step.acts,
-        at_ms: step.at_ms,
-        seen: number,
-        weight: WEIGHT_FIRST,
-        parts: step.parts.iter().take(PARTS_MAX).map(|&part| (part, WEIGHT_FIRST)).collect(),
-    }));
+    let added: Vec<Weighted> = steps
+        .take(OF_RUN_MAX)
+        .map(|step| Weighted {
+            path: step.path.clone(),
+            acts: step.acts,
+            at_ms: step.at_ms,
+            seen: number,
+            weight: WEIGHT_FIRST,
+            parts: step.parts.iter().take(PARTS_MAX).map(|&part| (part, WEIGHT_FIRST)).collect(),
+        })
+        .collect();
+    if added.is_empty() || has_again(history, &added) {
+        return false;
+    }
+    (history.kind, history.runs) = (Kind::Across, number);
+    history.steps.extend(added);
     let newest = history.steps.iter().rev().scan(0, |bytes, step| {
         *bytes += step.path.len();
         (*bytes <= PATHS_MAX_BYTES).then_some(())
     });
     let first = history.steps.len() - newest.take(OPENS_MAX).count();
     history.steps.drain(..first);
+    true
+}
+
+/// Whether each of the last [`AGAIN_MAX`] runs of the history has these steps, at whatever times.
+fn has_again(history: &Profile, steps: &[Weighted]) -> bool {
+    let mut runs = history.steps.chunk_by(|a, b| a.seen == b.seen).rev();
+    let same = |(a, b): (&Weighted, &Weighted)| {
+        let parts = a.parts.iter().map(|(part, _)| part);
+        (&a.path, a.acts) == (&b.path, b.acts) && parts.eq(b.parts.iter().map(|(part, _)| part))
+    };
+    let is_same = |run: &[Weighted]| run.len() == steps.len() && run.iter().zip(steps).all(same);
+    (0..AGAIN_MAX).all(|_| runs.next().is_some_and(is_same))
 }
 
 /// See the [module](self).
@@ -184,7 +207,9 @@ mod tests {
 
     fn across(runs: &[&[&str]]) -> Across {
         let mut history = Profile::new(String::new());
-        runs.iter().for_each(|names| add(&mut history, &run(names)));
+        runs.iter().for_each(|names| {
+            let _ = add(&mut history, &run(names));
+        });
         let entry = predictor("graph").expect("there is one");
         Across::new(&history, entry, Settings::default())
     }
@@ -219,23 +244,38 @@ mod tests {
     }
 
     #[test]
+    fn a_run_that_comes_again_and_again_is_kept_twice() {
+        let mut history = Profile::new(String::new());
+        assert!(add(&mut history, &run(&["/a", "/b"])) && add(&mut history, &run(&["/a", "/b"])));
+        let before = history.clone();
+        let mut later = run(&["/a", "/b"]);
+        later.steps[1].at_ms = 77;
+        assert!(!add(&mut history, &later) && history == before);
+        assert!(!add(&mut history, &run(&[])) && history == before, "it has read nothing");
+        assert!(add(&mut history, &run(&["/b", "/a"])) && add(&mut history, &run(&["/a", "/b"])));
+        assert_eq!((history.runs, history.steps.len()), (4, 8));
+    }
+
+    #[test]
     fn the_history_is_bounded_and_forgets_the_oldest() {
         let mut history = Profile::new(String::new());
         let all: Vec<String> = (0..OPENS_MAX).map(|at| format!("/{at}")).collect();
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
-        add(&mut history, &run(&["/old"]));
-        add(&mut history, &run(&all));
+        assert!(add(&mut history, &run(&["/old"])) && add(&mut history, &run(&all)));
         assert_eq!(
             history.steps.len(),
             1 + OF_RUN_MAX,
             "a run of many files leaves others their places"
         );
-        (0..9).for_each(|_| add(&mut history, &run(&all)));
+        for at in 0..9 {
+            // A run that differs from the one before, so that all are kept.
+            assert!(add(&mut history, &run(&all[at..])));
+        }
         assert_eq!(history.steps.len(), OPENS_MAX);
         assert!(history.steps.iter().all(|step| &*step.path != b"/old"));
         let long = format!("/{}", "x".repeat(4000));
         let long: Vec<String> = (0..OF_RUN_MAX).map(|at| format!("{long}{at}")).collect();
-        add(&mut history, &run(&long.iter().map(String::as_str).collect::<Vec<_>>()));
+        let _ = add(&mut history, &run(&long.iter().map(String::as_str).collect::<Vec<_>>()));
         let bytes: usize = history.steps.iter().map(|step| step.path.len()).sum();
         assert!(bytes <= PATHS_MAX_BYTES && history.steps.len() > 1000);
         let kept = crate::codec::decode(&crate::codec::encode(b"key", &history)).expect("whole").1;
@@ -245,7 +285,7 @@ mod tests {
         assert!(all(&kept) == all(&history), "all of it is written");
         let look =
             Step { acts: Acts::LOOK, parts: Vec::new(), ..run(&["/looked"]).steps[0].clone() };
-        add(&mut history, &Run { steps: vec![look], is_cut: false });
+        assert!(!add(&mut history, &Run { steps: vec![look], is_cut: false }));
         assert!(history.steps.iter().all(|step| &*step.path != b"/looked"));
     }
 }

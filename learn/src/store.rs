@@ -8,16 +8,20 @@
 //! * The files take [`STORE_MAX_BYTES`] and are [`STORE_MAX_FILES`] at most. What was not used for longest goes first. Files whose
 //!   names are not the store's are neither counted nor removed: the folder may be a wrong one.
 //!
+//! * What is forgotten goes from the [history](crate::across) too: paths that no profile left has.
+//!
 //! Nothing is forced to the disk: a profile that a crash of the machine cuts off is found by its sum.
 
+mod changing;
 mod folder;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::codec::{self, Damage, PROFILE_MAX_BYTES};
+use crate::codec::{self, Damage};
 use crate::profile::Profile;
+pub use changing::{Changing, Stamp};
 use folder::{Content, Folder};
 
 /// Bytes of all files.
@@ -62,6 +66,15 @@ pub struct Rest {
     pub damaged: usize,
     /// Bytes of all files, profiles too.
     pub bytes: u64,
+}
+
+/// What was forgotten.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forgotten {
+    /// Profiles.
+    pub profiles: usize,
+    /// Files that were removed from the history.
+    pub of_history: usize,
 }
 
 /// Why the store cannot be used, or a profile of it.
@@ -158,6 +171,14 @@ impl Store {
         Err(StoreError::Damaged(folder.path_of(&file(key, SUFFIX)), damage))
     }
 
+    /// Locks the store for changes, and makes its folder if there is none.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn change(&self) -> Result<Changing, StoreError> {
+        Changing::new(self.made()?)
+    }
+
     /// Has `change` change what was learned under `key`, or the profile of this `name` if nothing was. A damaged one is set aside.
     ///
     /// # Errors
@@ -168,19 +189,12 @@ impl Store {
         name: &str,
         change: impl FnOnce(&mut Profile),
     ) -> Result<(), StoreError> {
-        let folder = self.made()?;
-        let _lock = folder.lock()?;
-        let known = known(&folder, key, false)?.unwrap_or_else(|_| {
-            set_aside(&folder, key);
-            None
-        });
+        let changing = self.change()?;
+        let known = changing.read(key)?.map(|(profile, _)| profile);
         let mut profile = known.unwrap_or_else(|| Profile::new(name.to_owned()));
         change(&mut profile);
-        let bytes = codec::encode(key, &profile);
-        if bytes.len() <= PROFILE_MAX_BYTES {
-            folder.replace(&file(key, SUFFIX), &file(key, NEW), &bytes)?;
-        }
-        shrink(&folder)
+        changing.write(key, &profile)?;
+        changing.finish()
     }
 
     /// Shows all profiles to `see`, those that were used last first, one at a time. Returns what else there is. Nothing is changed.
@@ -222,15 +236,23 @@ impl Store {
         all
     }
 
-    /// Forgets what was learned under `key`. Returns whether anything was.
+    /// Forgets what was learned under `key`, what is left over of it, and the paths of the history that no other profile has. Returns
+    /// whether anything was known.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn forget(&self, key: &[u8]) -> Result<bool, StoreError> {
-        let Some(folder) = Folder::open(&self.folder)? else { return Ok(false) };
+        Ok(self.forget_all(&[key])?.profiles > 0)
+    }
+
+    /// As [`forget`](Self::forget), of several.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn forget_all(&self, keys: &[&[u8]]) -> Result<Forgotten, StoreError> {
+        let Some(folder) = Folder::open(&self.folder)? else { return Ok(Forgotten::default()) };
         // Without the lock, a run that has read it would write it again.
-        let _lock = folder.lock()?;
-        folder.remove(&file(key, SUFFIX))
+        Changing::new(folder)?.forget(keys)
     }
 
     /// Removes the files that were damaged, or left over by processes that were killed. Returns how many.
@@ -341,6 +363,101 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
         assert_eq!((mode(store.folder()), mode(&store.list()[0].path)), (0o700, 0o600));
         assert!(store.forget(b"key").expect("removed") && !store.forget(b"key").expect("no error"));
+    }
+
+    fn paths(profile: &Profile) -> Vec<String> {
+        profile.steps.iter().map(|step| String::from_utf8_lossy(&step.path).into_owned()).collect()
+    }
+
+    /// A store in which three workloads have read these files, and which has them in its history.
+    fn store_with_history(folder: &Path, workloads: &[(&[u8], &[&str])]) -> Store {
+        let store = Store::at(folder.to_owned());
+        for (key, names) in workloads {
+            let read = |name: &&str| Step {
+                path: name.as_bytes().into(),
+                acts: Acts::OPEN | Acts::READ,
+                parts: vec![crate::steps::Part { start: 0, end: 8192 }],
+                at_ms: 0,
+            };
+            let run = Run { steps: names.iter().map(read).collect(), is_cut: false };
+            let across = crate::across::workload();
+            let add = |history: &mut Profile| {
+                let _ = crate::across::add(history, &run);
+            };
+            store.update(&across.exact, &across.name, add).expect("written");
+            let learn = |profile: &mut Profile| profile.learn(run.clone(), |_, _| true, true);
+            store.update(key, "name", learn).expect("written");
+        }
+        store
+    }
+
+    #[test]
+    fn what_is_forgotten_goes_from_the_history_unless_another_profile_has_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let all: [(&[u8], &[&str]); 3] =
+            [(b"one", &["/lib", "/a"]), (b"two", &["/lib", "/b"]), (b"three", &["/c"])];
+        let store = store_with_history(folder.path(), &all);
+        let across = crate::across::workload().exact;
+        let history = || store.load(&across).expect("read").map(|profile| paths(&profile));
+        let forgotten = store.forget_all(&[b"one"]).expect("forgotten");
+        assert_eq!(forgotten, Forgotten { profiles: 1, of_history: 1 });
+        assert_eq!(history().expect("kept"), ["/lib", "/lib", "/b", "/c"]);
+        assert_eq!(store.forget_all(&[b"one"]).expect("nothing"), Forgotten::default());
+        assert_eq!(store.forget_all(&[b"two", b"three"]).expect("forgotten").of_history, 3);
+        assert!(history().is_none(), "nothing is left of it");
+    }
+
+    #[test]
+    fn a_history_that_cannot_be_read_or_written_is_forgotten_as_a_whole() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let all: [(&[u8], &[&str]); 2] = [(b"one", &["/a"]), (b"two", &["/b"])];
+        let store = store_with_history(folder.path(), &all);
+        let across = crate::across::workload().exact;
+        let history = folder.path().join(file(&across, SUFFIX));
+        fs::write(&history, "with /a in it").expect("written");
+        assert_eq!(store.forget_all(&[b"one"]).expect("forgotten").profiles, 1);
+        assert!(!history.exists());
+        let store = store_with_history(folder.path(), &all);
+        fs::create_dir(folder.path().join(file(&across, NEW))).expect("nothing can be written");
+        assert_eq!(store.forget_all(&[b"one"]).expect("forgotten").profiles, 1);
+        assert!(!history.exists());
+    }
+
+    #[test]
+    fn what_is_left_over_of_a_key_is_forgotten_with_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::at(folder.path().to_owned());
+        learn(&store, b"key", "/x");
+        let across = crate::across::workload().exact;
+        let left: Vec<PathBuf> = [&b"key"[..], &across]
+            .into_iter()
+            .flat_map(|key| [DAMAGED, NEW].map(|ending| folder.path().join(file(key, ending))))
+            .collect();
+        left.iter().for_each(|path| fs::write(path, "/x").expect("written"));
+        let other = folder.path().join(file(b"other", DAMAGED));
+        fs::write(&other, "/y").expect("written");
+        assert!(store.forget(b"key").expect("removed"));
+        assert!(left.iter().all(|path| !path.exists()) && other.exists());
+    }
+
+    #[test]
+    fn what_does_not_change_is_not_written() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::at(folder.path().to_owned());
+        learn(&store, b"key", "/x");
+        let number = || {
+            use std::os::unix::fs::MetadataExt;
+            fs::metadata(folder.path().join(file(b"key", SUFFIX))).expect("there").ino()
+        };
+        let before = number();
+        store.update(b"key", "name", |_| {}).expect("nothing to write");
+        assert_eq!(number(), before);
+        let stamp =
+            || store.change().expect("locked").read(b"key").expect("read").expect("known").1;
+        let first = stamp();
+        assert_eq!(stamp(), first);
+        learn(&store, b"key", "/x");
+        assert!(number() != before && stamp() != first);
     }
 
     #[test]

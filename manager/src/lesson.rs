@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use foretell_learn::profile::{Kind, Last, Profile};
 use foretell_learn::recorder::Recorder;
 use foretell_learn::replay::Replay;
-use foretell_learn::store::{Store, StoreError};
+use foretell_learn::store::{Changing, Stamp, Store, StoreError};
 use foretell_learn::workload::Workload;
 
 /// What is to be learned from a run, or from its first part.
@@ -58,21 +58,25 @@ impl Lesson {
             (profile.kind, profile.folder) = (kind, folder);
             profile.last = exact.map(last).or(profile.last);
             profile.learn(run.clone(), lost, has_seen_all);
+            true
         };
+        let changing = store.change()?;
         // First what helps most: the next ones may not be written.
-        exact_base.update(store, (&workload.exact, &workload.name), change)?;
+        exact_base.update(&changing, (&workload.exact, &workload.name), change)?;
         if workload.alike != workload.exact {
             let again = run.clone();
             let change = |profile: &mut Profile| {
                 profile.kind = Kind::Alike;
                 profile.last = alike.map(last).or(profile.last);
                 profile.learn(again, |_, _| has_seen_all, has_seen_all);
+                true
             };
-            alike_base.update(store, (&workload.alike, &workload.shape), change)?;
+            alike_base.update(&changing, (&workload.alike, &workload.shape), change)?;
         }
         let across = foretell_learn::across::workload();
         let change = |history: &mut Profile| foretell_learn::across::add(history, &run);
-        across_base.update(store, (&across.exact, &across.name), change)
+        across_base.update(&changing, (&across.exact, &across.name), change)?;
+        changing.finish()
     }
 }
 
@@ -143,37 +147,36 @@ struct State {
     across: Base,
 }
 
-/// A profile without this run, and the runs that it had with it.
+/// A profile without this run, and the stamp of its file with it.
 #[derive(Debug, Default)]
 struct Base {
     without: Profile,
-    runs_with: Option<u32>,
+    with: Option<Stamp>,
 }
 
 impl Base {
-    /// Has `change` change the profile of a key in the store.
+    /// Has `change` change the profile of a key in the store. If nobody else has changed it since this run did, that starts from the
+    /// profile without this run. It is written unless `change` returns that it has changed nothing.
     fn update(
         &mut self,
-        store: &Store,
+        changing: &Changing,
         (key, name): (&[u8], &str),
-        change: impl FnOnce(&mut Profile),
+        change: impl FnOnce(&mut Profile) -> bool,
     ) -> Result<(), StoreError> {
-        let updated = store.update(key, name, |profile| self.change(profile, change));
-        if updated.is_err() {
-            *self = Base::default(); // The store does not have this run.
+        let mut base = std::mem::take(self); // Without the run, if it cannot be written.
+        let (known, stamp) = changing.read(key)?.unzip();
+        let has_run = stamp.is_some() && stamp == base.with;
+        if !has_run {
+            base.without = known.unwrap_or_else(|| Profile::new(name.to_owned()));
         }
-        updated
-    }
-
-    /// Has `change` change the profile. If no other run has changed it since this run did, that starts from the profile without
-    /// this run.
-    fn change(&mut self, profile: &mut Profile, change: impl FnOnce(&mut Profile)) {
-        match self.runs_with == Some(profile.runs) {
-            true => *profile = self.without.clone(),
-            false => self.without = profile.clone(),
-        }
-        change(profile);
-        self.runs_with = Some(profile.runs);
+        let mut profile = base.without.clone();
+        let is_changed = change(&mut profile);
+        base.with = match is_changed || has_run {
+            true => changing.write(key, &profile)?,
+            false => None,
+        };
+        *self = base;
+        Ok(())
     }
 }
 
@@ -208,5 +211,52 @@ mod tests {
         assert_eq!(profile().runs, 2);
         writer.last_lesson(recorder(&["/a", "/b", "/d"]), None, true).learn().expect("written");
         assert_eq!((profile().runs, profile().steps.len()), (3, 4));
+    }
+    #[test]
+    fn what_is_forgotten_during_a_run_does_not_come_back() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::at(folder.path().to_owned());
+        let key = Workload::named("w").exact;
+        let lesson = |name| {
+            let writer = Writer::new(store.clone(), Workload::named("w"));
+            writer.lesson(recorder(&[name])).learn().expect("written");
+        };
+        lesson("/old");
+        let writer = Writer::new(store.clone(), Workload::named("w"));
+        writer.clone().lesson(recorder(&["/a"])).learn().expect("written");
+        assert!(store.forget(&key).expect("forgotten"));
+        // As many runs as before, so that their number tells nothing.
+        lesson("/new");
+        lesson("/new");
+        writer.last_lesson(recorder(&["/a"]), None, false).learn().expect("written");
+        let profile = store.load(&key).expect("no error").expect("learned");
+        let paths: Vec<&[u8]> = profile.steps.iter().map(|step| &*step.path).collect();
+        assert!(paths.contains(&&b"/new"[..]) && !paths.contains(&&b"/old"[..]), "{paths:?}");
+        assert_eq!(profile.runs, 3);
+    }
+
+    #[test]
+    fn the_history_is_written_only_if_the_run_has_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::at(folder.path().to_owned());
+        let lesson = |read: bool| {
+            let mut recorder = recorder(&["/a"]);
+            recorder.identify(7, b"/a", 0);
+            if read {
+                let _ = recorder.read(7, 0..8192, 1);
+            }
+            let writer = Writer::new(store.clone(), Workload::named("w"));
+            writer.lesson(recorder).learn().expect("written");
+        };
+        let runs = || {
+            let history = store.load(&foretell_learn::across::workload().exact);
+            history.expect("no error").map(|history| history.runs)
+        };
+        lesson(false);
+        assert_eq!(runs(), None, "there is nothing to be kept");
+        (0..5).for_each(|_| lesson(true));
+        assert_eq!(runs(), Some(2), "the same again");
+        lesson(false);
+        assert_eq!(runs(), Some(2));
     }
 }
