@@ -1,8 +1,9 @@
 //! Keeps what a run touches, in the order of first use.
 //!
 //! A path gets one step, and further steps if the run comes back to other parts of the file much later: reads join the step that
-//! the file had last, as long as fewer than `NEAR_STEPS` steps were begun since, or the step has fewer than `STEP_PARTS_MAX`
-//! parts and `STEP_BYTES_MAX` bytes. So two files that are read side by side take turns in pieces.
+//! the file had last, as long as at most `NEAR_STEPS` steps were begun since, or the step has fewer than `STEP_PARTS_MAX`
+//! parts and `STEP_BYTES_MAX` bytes. So files that are read side by side take turns in pieces only if so many steps lie between
+//! them, as with files that are opened first and read later. Of a few files that are read side by side, each has one step.
 //!
 //! Parts are whole blocks of [`BLOCK_BYTES`], each kept once: what is read again is not kept again.
 //!
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_read_side_by_side_take_turns() {
+    fn files_that_are_read_side_by_side_take_turns_if_many_steps_lie_between() {
         let mut recorder = Recorder::new();
         for (number, name) in (0..40).map(|number| (number, format!("/{number}"))) {
             recorder.identify(number, name.as_bytes(), 0);
@@ -321,6 +322,20 @@ mod tests {
         assert_eq!(parts(&run, "/39").len(), 1, "its step is near");
         let all: u64 = run.steps.iter().flat_map(|step| &step.parts).map(Part::bytes).sum();
         assert_eq!(all, 40 * MIB);
+    }
+
+    #[test]
+    fn two_files_that_are_read_side_by_side_have_a_step_each() {
+        let mut recorder = Recorder::new();
+        recorder.identify(0, b"/a", 0);
+        recorder.identify(1, b"/b", 0);
+        const MIB: u64 = 1 << 20;
+        for at in 0..40 {
+            (0..2).for_each(|file| {
+                assert!(recorder.read(file, at * MIB..(at + 1) * MIB, 1).is_none())
+            });
+        }
+        assert_eq!(recorder.finish().steps.len(), 2);
     }
 
     #[test]

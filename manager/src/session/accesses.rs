@@ -114,7 +114,8 @@ impl Accesses {
         }
         self.path.extend_from_slice(name);
         let same = |&&(end_ns, _): &&(u64, Opened)| end_ns == touch.end_ns;
-        let opened = self.opens.iter().find(same).filter(|_| touch.flags.is_open());
+        // Most touches open nothing, and need no search.
+        let opened = if touch.flags.is_open() { self.opens.iter().find(same) } else { None };
         let opened = opened.map(|&(_, opened)| opened);
         if let Some(learning) = &mut self.learning {
             learning.touched(&self.path, touch, opened, mounts);
