@@ -117,6 +117,10 @@ impl Recording {
         let has_room = self.writer.is_some() && self.waiting.len() < CHUNKS_WAITING_MAX;
         let number = if has_room { self.encoder.path(path) } else { None };
         self.counts.lost += u64::from(number.is_none());
+        // Files that a program outside has open come without an event each.
+        if self.encoder.waiting_bytes() >= CHUNK_BYTES {
+            self.finish_chunk();
+        }
         number
     }
 
@@ -244,4 +248,38 @@ impl Recording {
 fn began_ns(end_ns: u64, took_ns: u64) -> u64 {
     let end_ns = if end_ns == 0 { monotonic_ns() } else { end_ns };
     end_ns.saturating_sub(took_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use foretell_learn::recording::Meta;
+    use foretell_learn::recording::reader::Reader;
+
+    use super::*;
+
+    #[test]
+    fn many_open_files_of_a_program_outside_fill_several_chunks() {
+        let file = tempfile::tempfile().expect("a file");
+        let record = ToRecord { file, meta: Meta::default() };
+        let threads = Threads::new().expect("threads");
+        let mut recording = Recording::new(record, &threads).expect("a thread");
+        // Chunks stay here.
+        let (writer, _chunks) = std::sync::mpsc::sync_channel(0);
+        recording.writer = Some(writer);
+        let name = |at: usize| format!("/{at}/{}", "x".repeat(4000));
+        let opened = (0..400).map(|at| (FileId(at as u64), name(at).into())).collect();
+        recording.sighted(&Sighting {
+            process: 7,
+            progress: Default::default(),
+            time: Default::default(),
+            opened,
+            has_ended: false,
+        });
+        recording.waiting.extend(recording.encoder.take_chunk());
+        assert!(recording.waiting.len() > 10, "{}", recording.waiting.len());
+        let bytes: Vec<u8> = recording.waiting.iter().flatten().copied().collect();
+        let mut reader = Reader::new(&bytes[..]).expect("a recording");
+        while reader.next_event().expect("read").is_some() {}
+        assert_eq!(reader.paths().len(), 400);
+    }
 }
