@@ -116,11 +116,14 @@ fn is_mostly_wrong(tally: &Tally) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     stopped: Vec<Origin>,
+    /// Reads were not seen, so no source is judged for the rest of the run.
+    is_blind: bool,
 }
 
 impl Sources {
-    /// A source that is mostly wrong and has not stopped yet. It counts as stopped from now on. `sees_all` tells whether all reads are
-    /// seen: of what is not seen, nobody knows whether it was guessed rightly.
+    /// A source that is mostly wrong and has not stopped yet. It counts as stopped from now on. `sees_all` tells whether all reads were
+    /// seen so far: of what is not seen, nobody knows whether it was guessed rightly. It may look at all programs, so it is asked once
+    /// for each source that is wrong, and no more after a `false`: what was missed stays missed.
     pub(crate) fn next_to_stop(
         &mut self,
         policy: &Policy,
@@ -131,7 +134,14 @@ impl Sources {
                 && !self.stopped.contains(origin)
                 && is_mostly_wrong(&policy.tally(origin.id()))
         };
-        let next = Origin::ALL.into_iter().find(is_next).filter(|_| sees_all())?;
+        if self.is_blind {
+            return None;
+        }
+        let next = Origin::ALL.into_iter().find(is_next)?;
+        self.is_blind = !sees_all();
+        if self.is_blind {
+            return None;
+        }
         self.stopped.push(next);
         Some(next)
     }

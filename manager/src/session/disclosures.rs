@@ -106,6 +106,9 @@ impl Session {
 
     /// Stops the sources that guess and are mostly wrong.
     pub(super) fn stop_wrong_sources(&mut self) {
+        if self.ended_programs.processes == 0 && self.programs.is_empty() {
+            return; // Nobody has read yet.
+        }
         let mut sources = std::mem::take(&mut self.sources_of_hints);
         while let Some(origin) = sources.next_to_stop(&self.policy, || self.sees_all_reads()) {
             let now = self.now();
@@ -116,16 +119,16 @@ impl Session {
         self.sources_of_hints = sources;
     }
 
-    /// Whether all processes of the run have had the library, and have lost no record of a read, as far as is known.
+    /// Whether all processes of the run have had the library, and have lost no record of a read, as far as is known. Once it is
+    /// `false` it stays so, since counts of these only grow.
     fn sees_all_reads(&self) -> bool {
         let ended = &self.ended_programs;
         let left_alone = |program: &Program| program.counters().programs_left_alone;
         let left_alone = ended.left_alone + self.programs.iter().map(left_alone).sum::<u64>();
-        let is_any = ended.processes > 0 || !self.programs.is_empty();
         let (outside, _) = self.sighted.counts();
         let lost = |program: &Program| program.counters().dropped_records;
         let lost = ended.dropped_records + self.programs.iter().map(lost).sum::<u64>();
-        is_any && left_alone == 0 && outside == 0 && lost == 0
+        left_alone == 0 && outside == 0 && lost == 0
     }
 
     /// Lists folders that were found, [`WALKS_MAX`] at a time.
@@ -217,6 +220,21 @@ mod tests {
                 return;
             }
         }
+    }
+
+    #[test]
+    fn programs_are_looked_at_once_though_a_source_stays_wrong() {
+        let mut session = session();
+        waste(&mut session, Origin::Arguments, 5000);
+        let (mut sources, mut looks) = (crate::sources::Sources::default(), 0);
+        for _ in 0..3 {
+            let sees_all = || {
+                looks += 1;
+                false
+            };
+            assert_eq!(sources.next_to_stop(&session.policy, sees_all), None);
+        }
+        assert_eq!(looks, 1);
     }
 
     #[test]
