@@ -56,8 +56,26 @@ fn wrong_usage(error: &Error, command: &Command, words: &[OsString]) -> String {
     let mut command = command.clone();
     command.build(); // Options without it have no name to print.
     let (asked, name) = asked(&command, words);
+    if let Some(tip) = tip_of_name(error, asked) {
+        let (_, rest) = words.split_at(name.split(' ').count().min(words.len()));
+        let rest: Vec<_> = rest.iter().map(|word| word.to_string_lossy()).collect();
+        let wrong = line(error, words);
+        let wrong = wrong.split("; to pass ").next().unwrap_or_default();
+        return format!("{wrong}; {tip}: '{name} -- {}'", rest.join(" ").replace('\n', "\\n"));
+    }
     let tip = tip(error, asked).map_or(String::new(), |tip| format!("; {tip}"));
     format!("{}{tip}; see '{name} --help'", line(error, words))
+}
+
+/// The way out if the words are a NAME of several words, one of which looks like an option.
+fn tip_of_name(error: &Error, asked: &Command) -> Option<&'static str> {
+    let is_name = |argument: &clap::Arg| {
+        argument.get_value_names().is_some_and(|names| names.iter().any(|name| *name == "NAME"))
+    };
+    let is_meant = error.kind() == ErrorKind::UnknownArgument
+        && error.get(ContextKind::SuggestedArg).is_none()
+        && asked.get_positionals().any(is_name);
+    is_meant.then_some("a name with dashes goes behind --")
 }
 
 /// A way out that the parser does not know, of an error in the words of `asked`.
@@ -185,7 +203,11 @@ mod tests {
         let how = Arg::new("how").long("how").value_parser(["this", "that"]);
         let that = Arg::new("that").long("that").num_args(0).conflicts_with("how");
         let size = Arg::new("size").long("size").required(true);
-        Command::new("tool").subcommand(Command::new("part").args([count, size, how, that]))
+        let name = Arg::new("name").value_name("NAME").num_args(1..);
+        let old = Arg::new("old").long("old").num_args(0);
+        Command::new("tool")
+            .subcommand(Command::new("part").args([count, size, how, that]))
+            .subcommand(Command::new("forget").args([name, old]))
     }
 
     fn said(words: &[&str]) -> String {
@@ -269,6 +291,14 @@ mod tests {
             (
                 &["tool", "art"],
                 "unrecognized subcommand 'art'; a similar subcommand exists: 'part'; see 'tool --help'",
+            ),
+            (
+                &["tool", "forget", "grep", "-rn", "x"],
+                "unexpected argument '-r' found; a name with dashes goes behind --: 'tool forget -- grep -rn x'",
+            ),
+            (
+                &["tool", "forget", "--olds"],
+                "unexpected argument '--olds' found; a similar argument exists: '--old'; see 'tool forget --help'",
             ),
             (
                 &["tool", "part", "--siz", "1"],

@@ -343,7 +343,7 @@ mod tests {
         );
         let parts = prop::collection::vec(part, 0..6).prop_map(|mut parts| {
             let mut regions = std::collections::HashSet::new();
-            parts.retain(|(part, _)| regions.insert(part.start / BLOCK_BYTES >> 32));
+            parts.retain(|(part, _)| regions.insert((part.start / BLOCK_BYTES) >> 32));
             parts
         });
         let step =
