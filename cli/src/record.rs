@@ -10,9 +10,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use foretell_manager::learn::masking;
 use foretell_manager::learn::recording::Meta;
 use foretell_manager::learn::recording::reader::Reader;
 use foretell_manager::learn::recording::replay::Moves;
@@ -29,7 +31,7 @@ and signals stay its own. If it is killed, or the disk is full, the recording ho
 
 What is recorded: each open, each question about a name (stat, readlink, ...), each read, and each part \
 of a mapped file that is touched, with the time, the process and, for calls, how long they took. Data is \
-not recorded; names of files are. Of programs in which foretell cannot see calls (static and Go programs), \
+not recorded; names of files are, and so is the command line, without passwords and tokens. Of programs in which foretell cannot see calls (static and Go programs), \
 only what the positions of their open files show.
 
 Examples:
@@ -85,8 +87,18 @@ pub(crate) fn to_record(path: &Path, command: &[OsString]) -> Result<Record, Fai
     let file = options.open(path).map_err(|error| refused(path, error))?;
     let folder = std::env::current_dir().unwrap_or_default().into_os_string().into_vec();
     let began_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let command = command.iter().map(|word| word.as_bytes().into()).collect();
+    let command = shown(command);
     Ok(Record { file, meta: Meta { command, folder: folder.into(), began_s } })
+}
+
+/// The words of the command as the recording has them: without secrets. Paths stay, for what is read is recorded too.
+fn shown(command: &[OsString]) -> Vec<Arc<[u8]>> {
+    let masked = masking::words(command.iter().map(|word| word.to_string_lossy()), None);
+    let kept = |(word, masked): (&OsString, String)| match word.to_string_lossy() == masked {
+        true => word.as_bytes().into(), // As it is, also where it is no text.
+        false => masked.into_bytes().into(),
+    };
+    command.iter().zip(masked).map(kept).collect()
 }
 
 /// Says on standard error if the recording ends before the run.
@@ -158,4 +170,19 @@ pub(crate) fn replayed(path: &Path, moves: &[Moved]) -> Result<Replayed, Failure
     let bytes = |path: &Path| OsStr::as_bytes(path.as_os_str()).to_vec();
     let moves = moves.iter().map(|moved| (bytes(&moved.old), bytes(&moved.new))).collect();
     Ok(Replayed { name: path.display().to_string(), file, moves: Moves::new(moves) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_has_no_secret_of_the_command_line() {
+        let command = ["curl", "--token", "abc", "/home/a/.ssh/config"].map(OsString::from);
+        let words = [&b"\xff"[..], b"x"].map(|word| OsString::from_vec(word.to_vec()));
+        let shown = shown(&[&command[..], &words].concat());
+        let is: [&[u8]; 6] =
+            [b"curl", b"--token", "…".as_bytes(), b"/home/a/.ssh/config", b"\xff", b"x"];
+        assert_eq!(shown.iter().map(|word| &**word).collect::<Vec<_>>(), is);
+    }
 }

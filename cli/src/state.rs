@@ -74,19 +74,19 @@ fn is_absent(error: &std::io::Error) -> bool {
 /// What the manager needs to learn from a run of `command`, under the `name` that the user has given.
 pub(crate) fn learn(command: &[OsString], name: Option<&str>) -> Option<Learn> {
     let folder = folder()?;
+    // What should stay private is not known: nothing is learned.
+    let private =
+        private(&folder).map_err(|problem| note(format!("nothing is learned: {problem}"))).ok()?;
     let workload = match name {
         Some(name) => Workload::named(name),
-        None => Workload::of_command(command, &std::env::current_dir().ok()?),
+        None => Workload::of_command(command, &std::env::current_dir().ok()?, &private),
     };
     let mut temporary = vec![PathBuf::from("/tmp"), PathBuf::from("/var/tmp")];
     temporary
         .extend(std::env::var_os("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute()));
     // Without slashes at their ends.
     temporary = temporary.iter().map(|folder| folder.components().collect()).collect();
-    let store = Some((Store::at(folder.clone()), workload));
-    // What should stay private is not known: nothing is learned.
-    let private =
-        private(&folder).map_err(|problem| note(format!("nothing is learned: {problem}"))).ok()?;
+    let store = Some((Store::at(folder), workload));
     Some(Learn { private, store, replay: None, temporary, folder: begins_in() })
 }
 

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use common::text;
+use foretell_manager::learn::across;
+use foretell_manager::learn::private::Private;
 use foretell_manager::learn::profile::{Kind, Last, Profile};
 use foretell_manager::learn::steps::{Acts, Part, Run, Step};
 use foretell_manager::learn::store::Store;
@@ -30,7 +32,7 @@ fn step(path: &str, acts: Acts, parts: &[(u64, u64)]) -> Step {
 
 fn workload(line: &str, folder: &str) -> Workload {
     let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-    Workload::of_command(&words, Path::new(folder))
+    Workload::of_command(&words, Path::new(folder), &Private::new(std::iter::empty()))
 }
 
 impl Known {
@@ -233,6 +235,81 @@ fn forgetting_takes_one_the_old_ones_or_all() {
     assert_eq!(known.count(), 0);
     assert!(private.exists());
     assert!(known.printed(&["list"]).contains("nothing is learned yet"));
+}
+
+#[test]
+fn what_is_forgotten_is_not_left_in_all_programs() {
+    let known = Known::nothing();
+    let read = Acts::OPEN | Acts::READ;
+    for (name, paths) in [("one", ["/lib", "/a"]), ("two", ["/lib", "/b"])] {
+        let steps = paths.map(|path| step(path, read, &[(0, 8192)])).to_vec();
+        let run = Run { steps, is_cut: false };
+        let (named, all) = (Workload::named(name), across::workload());
+        let learn = |profile: &mut Profile| profile.learn(run.clone(), |_, _| true, true);
+        known.store.update(&named.exact, name, learn).expect("written");
+        let add = |history: &mut Profile| {
+            let _ = across::add(history, &run);
+        };
+        known.store.update(&all.exact, &all.name, add).expect("written");
+    }
+    let list = known.printed(&["list"]);
+    let line = list.lines().find(|line| line.ends_with("all programs")).expect("listed");
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(fields[1..4], ["2", "4", "-"], "files that are known, and none ahead: {line}");
+    let shown = known.printed(&["show", "all", "programs"]);
+    assert!(shown.contains("of 4 files, those that followed"), "{shown}");
+    let printed = known.printed(&["forget", "one"]);
+    assert!(printed.ends_with("removed 1 file from \"all programs\"\n"), "{printed}");
+    let shown = known.printed(&["show", "all", "programs"]);
+    assert!(!shown.contains("/a\n") && shown.contains("/b\n") && shown.contains("/lib\n"));
+}
+
+#[test]
+fn all_is_forgotten_though_nobody_reads_what_is_printed() {
+    let known = Known::new();
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = known.command(&["forget", "--all"]);
+    let status = command.stdout(writer).status().expect("foretell runs");
+    assert_eq!(status.signal(), Some(rustix::process::Signal::PIPE.as_raw()), "{status:?}");
+    assert_eq!(known.count(), 0);
+}
+
+#[test]
+fn a_name_with_dashes_goes_behind_two_and_the_line_says_so() {
+    let known = Known::nothing();
+    known.learn("grep -rn x", "/src");
+    let line = known.refused(2, &["forget", "grep", "-rn", "x"]);
+    assert!(line.contains("foretell learned forget -- grep -rn x"), "{line}");
+    assert!(known.printed(&["show", "--", "grep", "-rn", "x"]).contains("grep -rn x\n"));
+    let line = known.refused(1, &["forget", "--", "svn", "-x"]);
+    assert!(line.contains("\"svn -x\": no workload"), "{line}");
+    let printed = known.printed(&["forget", "--", "grep", "-rn", "x"]);
+    assert!(printed.contains("\"grep -rn x\" (in /src)"), "{printed}");
+    assert_eq!(known.count(), 1);
+}
+
+#[test]
+fn names_that_were_kept_with_secrets_are_shown_without_them() {
+    let known = Known::nothing();
+    known.add(b"key", "curl --token hunter2 https://me:hunter3@host", (Kind::Exact, b"/x".into()));
+    let file = known.path("exported");
+    let to = file.to_str().expect("text");
+    let key = "6b6579";
+    let printed = [
+        known.printed(&["list"]),
+        known.printed(&["list", "--json", "-"]),
+        known.printed(&["show", key]),
+        known.printed(&["show", key, "--json", "-"]),
+        known.printed(&["show", "--", "curl", "--token", "hunter2", "https://me:hunter3@host"]),
+        known.printed(&["export", key, "--format", "foretell", "-o", to])
+            + &String::from_utf8_lossy(&fs::read(&file).expect("written")),
+        known.printed(&["forget", key]),
+    ];
+    for printed in printed {
+        assert!(!printed.contains("hunter"), "{printed}");
+        assert!(printed.contains("--token …"), "{printed}");
+    }
 }
 
 #[test]

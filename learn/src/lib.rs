@@ -11,6 +11,7 @@
 //! | [`graph`] | which files are opened next, across programs |
 //! | [`across`] | what a run without a profile reads next, by that |
 //! | [`private`] | which paths are never learned |
+//! | [`masking`] | which words of a command line are not shown |
 //! | [`export`] | lists of a profile's files, as other tools ask for them |
 //! | [`import`] | profiles from lists, and from machines with other folders |
 //! | [`recording`] | how all that a run does is written, and read again |
@@ -22,6 +23,7 @@ pub mod codec;
 pub mod export;
 pub mod graph;
 pub mod import;
+pub mod masking;
 pub mod private;
 pub mod profile;
 pub mod recorder;

@@ -63,13 +63,17 @@ impl Private {
             path.strip_prefix(*view).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
         };
         let mut names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
-        VIEWS.iter().any(is_below)
-            || names.any(|name| self.patterns.iter().any(|pattern| matches(pattern, name)))
+        VIEWS.iter().any(is_below) || names.any(|name| self.has_name(name))
+    }
+
+    /// Whether what has this name, and what lies in it, is never learned.
+    pub fn has_name(&self, name: &[u8]) -> bool {
+        self.patterns.iter().any(|pattern| matches(pattern, name))
     }
 }
 
 /// Whether `name` matches the pattern, in which `*` stands for anything and `?` for one byte.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
+pub(crate) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut place, mut star) = (0, 0, None);
     while place < name.len() {
         match pattern.get(at) {

@@ -5,15 +5,23 @@
 //! `cc -c a.c` and of `cc -c b.c` are alike, and so are two of `python3 train.py` with another `--seed`.
 //!
 //! A name that the user gives (`--workload`) stands for both.
+//!
+//! Keys are of the words as they are. Names for people are without [secrets](masking) and names that are never learned.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use crate::masking::{self, MASK};
+use crate::private::Private;
 use crate::profile::Kind;
 
 /// Characters of a name for people.
 const NAME_MAX: usize = 200;
+
+/// Bytes of a word that are looked at for a name.
+const NAMED_MAX_BYTES: usize = 4096;
 
 /// A word that is longer tells more than a shape would: it is a program by itself (`sh -c`, `python3 -c`).
 const WORD_MAX_BYTES: usize = 64;
@@ -36,29 +44,33 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Of a command line that is run in `folder`.
-    pub fn of_command(command: &[OsString], folder: &Path) -> Self {
+    /// Of a command line that is run in `folder`. Its names are without `private` ones.
+    pub fn of_command(command: &[OsString], folder: &Path, private: &Private) -> Self {
         let mut exact = b"exact".to_vec();
         let words = command.iter().map(OsString::as_os_str);
         for word in [folder.as_os_str()].into_iter().chain(words) {
             exact.push(0);
             exact.extend_from_slice(&digest(word.as_bytes()).to_le_bytes());
         }
+        let words = shown_words(command, private);
         let mut alike = b"alike".to_vec();
         let (mut before, mut shapes) = (None, Vec::new());
-        for (at, word) in command.iter().enumerate() {
-            let shape = if at == 0 { word.as_bytes().to_vec() } else { shape(word) };
+        for (at, (word, shown)) in command.iter().zip(&words).enumerate() {
+            let shape_of =
+                |word: &OsStr| if at == 0 { word.as_bytes().to_vec() } else { shape(word) };
+            let shape = shape_of(word);
             if before.as_ref() != Some(&shape) {
                 alike.push(0);
                 alike.extend_from_slice(&digest(&shape).to_le_bytes());
-                shapes.push(OsStr::from_bytes(&shape).to_owned());
+                let shown = shape_of(OsStr::new(shown));
+                shapes.push(String::from_utf8_lossy(&shown).into_owned());
             }
             before = Some(shape);
         }
         let exact = digest(&exact).to_le_bytes().to_vec();
         let alike = digest(&alike).to_le_bytes().to_vec();
         let folder = folder.as_os_str().as_bytes().to_vec();
-        let (name, shape) = (shown(command), shown(&shapes));
+        let (name, shape) = (shown(&words.join(" ")), shown(&shapes.join(" ")));
         Workload { name, shape, kind: Kind::Exact, folder, exact, alike }
     }
 
@@ -66,7 +78,7 @@ impl Workload {
     pub fn named(name: &str) -> Self {
         let key = [b"named\0", name.as_bytes()].concat();
         let key = digest(&key).to_le_bytes().to_vec();
-        let name: String = name.chars().take(NAME_MAX).collect();
+        let name = cut(name, NAME_MAX);
         let (shape, kind, folder) = (name.clone(), Kind::Named, Vec::new());
         Workload { name, shape, kind, folder, exact: key.clone(), alike: key }
     }
@@ -98,12 +110,28 @@ fn shape(word: &OsStr) -> Vec<u8> {
     }
 }
 
-/// The command line in one line.
-fn shown(command: &[OsString]) -> String {
-    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
-    let line = words.join(" ");
-    let clean = line.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
-    clean.take(NAME_MAX).collect()
+/// The words without secrets.
+fn shown_words(command: &[OsString], private: &Private) -> Vec<String> {
+    let text = |word: &OsString| {
+        let bytes = word.as_bytes();
+        Cow::from(String::from_utf8_lossy(&bytes[..bytes.len().min(NAMED_MAX_BYTES)]).into_owned())
+    };
+    masking::words(command.iter().map(text), Some(private))
+}
+
+/// The words in one line.
+fn shown(line: &str) -> String {
+    let clean: String =
+        line.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    cut(&clean, NAME_MAX)
+}
+
+/// The first `most` characters of `text`. If there are more, the last one stands for them.
+pub fn cut(text: &str, most: usize) -> String {
+    match text.chars().nth(most) {
+        None => text.to_owned(),
+        Some(_) => text.chars().take(most.saturating_sub(1)).chain(MASK.chars()).collect(),
+    }
 }
 
 /// 64 bits of `bytes` by FNV-1a. Two workloads with one digest would share a profile, which costs speed alone.
@@ -118,7 +146,7 @@ mod tests {
 
     fn of(line: &str, folder: &str) -> Workload {
         let command: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        Workload::of_command(&command, Path::new(folder))
+        Workload::of_command(&command, Path::new(folder), &Private::new(["patients"].into_iter()))
     }
 
     #[test]
@@ -151,5 +179,22 @@ mod tests {
         let named = Workload::named("nightly");
         assert_eq!((&named.exact, named.name.as_str()), (&named.alike, "nightly"));
         assert_ne!(named.exact, Workload::named("daily").exact);
+    }
+    #[test]
+    fn names_are_without_secrets_and_keys_tell_them_apart() {
+        let one = of("curl --token abc https://me:pw@host patients/a.txt", "/x");
+        assert_eq!(one.name, "curl --token … https://…@host …");
+        assert_eq!(one.shape, "curl --token … *. …");
+        assert_ne!(one.exact, of("curl --token abd https://me:pw@host patients/a.txt", "/x").exact);
+        let again = of(&one.name, "/x");
+        assert_eq!((again.name, again.shape), (one.name, one.shape));
+    }
+
+    #[test]
+    fn a_long_name_is_cut_with_a_sign() {
+        let long = of(&"é".repeat(NAME_MAX + 1), "/x").name;
+        assert!(long.chars().count() == NAME_MAX && long.ends_with("é…"));
+        assert_eq!(of(&"é".repeat(NAME_MAX), "/x").name, "é".repeat(NAME_MAX));
+        assert!(Workload::named(&"n".repeat(NAME_MAX + 1)).name.ends_with("n…"));
     }
 }

@@ -53,9 +53,9 @@ impl Lesson {
         let alike = replay.as_ref().filter(|(_, is_exact)| !*is_exact).map(|(replay, _)| replay);
         let lost =
             |path: &[u8], nth| is_last && exact.is_some_and(|replay| replay.is_missed(path, nth));
-        let (kind, folder) = (workload.kind, workload.folder.clone());
+        let about = (workload.name.clone(), workload.kind, workload.folder.clone());
         let change = |profile: &mut Profile| {
-            (profile.kind, profile.folder) = (kind, folder);
+            (profile.name, profile.kind, profile.folder) = about; // An older name may have a secret.
             profile.last = exact.map(last).or(profile.last);
             profile.learn(run.clone(), lost, has_seen_all);
             true
@@ -64,9 +64,9 @@ impl Lesson {
         // First what helps most: the next ones may not be written.
         exact_base.update(&changing, (&workload.exact, &workload.name), change)?;
         if workload.alike != workload.exact {
-            let again = run.clone();
+            let (again, shape) = (run.clone(), workload.shape.clone());
             let change = |profile: &mut Profile| {
-                profile.kind = Kind::Alike;
+                (profile.name, profile.kind) = (shape, Kind::Alike);
                 profile.last = alike.map(last).or(profile.last);
                 profile.learn(again, |_, _| has_seen_all, has_seen_all);
                 true

@@ -89,7 +89,7 @@ pub(super) fn export(args: &ExportArgs) -> Result<(), Failure> {
         Some(format) => {
             let root = root.as_deref().map(|root| root.as_os_str().as_bytes());
             let exported = export::export(&profile, format, root);
-            check(&exported, &summary.label(), args)?;
+            check(&exported, &summary.quoted_label(), args)?;
             exported.text
         }
     };

@@ -1,9 +1,11 @@
 //! Which workload the user means.
 //!
-//! What was typed is compared, until something fits: (A) as a whole name, (B) as the beginning of a key, (C) as the beginning of a
+//! What was typed is compared, until something fits: (A) as a whole name (without secrets, as names are), (B) as the beginning of a key, (C) as the beginning of a
 //! name, (D) word by word, each with the name and the folder. If more than one fits there, it is ambiguous.
 
-use super::Summary;
+use foretell_manager::learn::masking;
+
+use super::{Summary, quoted};
 use crate::failure::Failure;
 
 /// Characters of a key before its beginning is tried: a shorter one is as likely a word.
@@ -31,8 +33,9 @@ pub(super) fn find(all: Vec<Summary>, wanted: &str) -> Result<Summary, Failure> 
         let label = one.long_label();
         words.iter().all(|word| label.contains(word))
     };
+    let masked = masking::line(wanted);
     let levels: [&dyn Fn(&Summary) -> bool; 4] = [
-        &|one| one.label() == wanted,
+        &|one| one.label() == wanted || one.label() == masked,
         &|one| is_key && one.key.starts_with(&lower),
         &|one| one.label().starts_with(wanted),
         &by_word,
@@ -52,6 +55,7 @@ pub(super) fn find(all: Vec<Summary>, wanted: &str) -> Result<Summary, Failure> 
         true => "nothing is learned yet",
         false => "`foretell learned list` tells what is",
     };
+    let wanted = quoted(wanted);
     Err(Failure::failed(format!("{wanted}: no workload of this name or key; {way_out}")))
 }
 
@@ -59,13 +63,13 @@ fn ambiguous(wanted: &str, found: &[&Summary]) -> Failure {
     let named: Vec<String> = found
         .iter()
         .take(NAMED_MAX)
-        .map(|one| format!("{} {}", &one.key[..KEY_SHOWN.min(one.key.len())], one.short_label()))
+        .map(|one| format!("{} {}", &one.key[..KEY_SHOWN.min(one.key.len())], one.quoted_label()))
         .collect();
     let more = match found.len().saturating_sub(NAMED_MAX) {
         0 => String::new(),
         more => format!(", and {more} more"),
     };
-    let count = found.len();
+    let (count, wanted) = (found.len(), quoted(wanted));
     Failure::failed(format!(
         "{wanted}: {count} workloads fit, so name one by its key: {}{more}",
         named.join(", ")
@@ -102,6 +106,7 @@ mod tests {
             summary("dd00112233", "cc -c a.c", "exact", Some("/src/two")),
             summary("cc00112233", "nightly", "named", None),
             summary("ab00112233", "nightly build", "named", None),
+            summary("aa00112233", "curl --token … u", "exact", None),
         ];
         find(all, wanted).map(|one| one.key).map_err(|failure| failure.line)
     }
@@ -119,6 +124,7 @@ mod tests {
             ("nightly b", "ab00112233"),
             ("log one", "ff00112233"),
             ("cc two", "dd00112233"),
+            ("curl --token abc u", "aa00112233"),
         ] {
             assert_eq!(found(wanted).as_deref(), Ok(key), "{wanted}");
         }
@@ -127,7 +133,7 @@ mod tests {
     #[test]
     fn what_is_ambiguous_or_unknown_is_told_with_a_way_out() {
         let line = found("cc -c").expect_err("two");
-        for part in ["2 workloads", "ee001122 cc -c a.c (in /src/one)", "dd001122"] {
+        for part in ["\"cc -c\": 2 workloads", "ee001122 \"cc -c a.c\" (in /src/one)", "dd001122"] {
             assert!(line.contains(part), "{line}");
         }
         assert!(found("00aa").expect_err("two keys").contains("like git status"));

@@ -1,10 +1,12 @@
 //! `foretell learned forget`: removes what was learned.
 
 use std::ffi::OsString;
+use std::iter::empty;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use foretell_manager::learn::private::Private;
 use foretell_manager::learn::workload::Workload;
 
 use super::{Summary, age, counted, find, store, summaries};
@@ -12,11 +14,13 @@ use crate::failure::{Failure, note, without_controls};
 use crate::standard_output::say;
 
 pub(super) const HELP: &str = "\
-Prints a line for each workload that is forgotten. A run that is under way now is learned from when it \
+Prints a line for each workload that is forgotten. Its files are removed from `all programs` too, unless \
+another workload has them. A run that is under way now is learned from when it \
 ends.
 
 Examples:
   foretell learned forget nightly
+  foretell learned forget -- grep -rn x         a name with dashes, behind --
   foretell learned forget --older-than 30d      what was not used for 30 days
   foretell learned forget --all                 everything, damaged files too";
 
@@ -43,20 +47,26 @@ pub(super) fn forget(args: &ForgetArgs) -> Result<(), Failure> {
         true => all.clone(),
         false => vec![find::find(all.clone(), &args.name.join(" "))?],
     };
-    let old = chosen.into_iter().filter(|one| is_older(one, args.older_than));
-    let mut forgotten = 0;
-    for one in old {
-        if store.forget(&one.bytes_of_key).map_err(Failure::failed)? {
-            forgotten += 1;
-            say(&format!("forgot {} {}", one.key, without_controls(&one.short_label())))?;
-            tell_of_others(&one, &all, args);
-        }
-    }
+    let old: Vec<Summary> =
+        chosen.into_iter().filter(|one| is_older(one, args.older_than)).collect();
+    // All is done before a line is printed: its reader may be gone.
+    let keys: Vec<&[u8]> = old.iter().map(|one| &one.bytes_of_key[..]).collect();
+    let forgotten = store.forget_all(&keys).map_err(Failure::failed)?;
     let cleaned = match (args.all, args.older_than) {
         (true, None) => store.clean().map_err(Failure::failed)?,
         _ => 0,
     };
-    match (forgotten, cleaned) {
+    if forgotten.profiles > 0 {
+        old.iter().for_each(|one| tell_of_others(one, &all, args));
+        for one in &old {
+            say(&format!("forgot {} {}", one.key, without_controls(&one.quoted_label())))?;
+        }
+    }
+    if forgotten.of_history > 0 {
+        let files = counted(forgotten.of_history, "file");
+        say(&format!("removed {files} from \"all programs\""))?;
+    }
+    match (forgotten.profiles, cleaned) {
         (0, 0) => say("nothing to forget"),
         (_, 0) => Ok(()),
         (_, count) => say(&format!("removed {}", counted(count, "damaged file"))),
@@ -68,18 +78,22 @@ fn is_older(one: &Summary, age: Option<Duration>) -> bool {
     age.is_none_or(|age| now.saturating_sub(one.used_at_s) >= age.as_secs())
 }
 
-/// What all commands of a shape have shown has this one's paths too, and so has what all programs have shown.
+/// All commands of a shape have this one's files too, and so they stay in the history.
 fn tell_of_others(one: &Summary, all: &[Summary], args: &ForgetArgs) {
-    if args.name.is_empty() {
+    if args.name.is_empty() || one.kind != "exact" {
         return;
     }
-    // As far as no word has a space.
+    // As far as no word has a space. Words that are masked have the shape of the mask in both.
     let words: Vec<OsString> = one.name.split(' ').map(OsString::from).collect();
-    let alike = Workload::of_command(&words, Path::new("/")).alike;
-    let is_alike = |other: &Summary| one.kind == "exact" && other.bytes_of_key == alike;
-    let is_across = |other: &Summary| one.kind != "all" && other.kind == "all";
-    for other in all.iter().filter(|other| is_alike(other) || is_across(other)) {
+    let of_command = Workload::of_command(&words, Path::new("/"), &Private::new(empty()));
+    let is_alike = |other: &&Summary| {
+        let is_same = other.bytes_of_key == of_command.alike || other.name == of_command.shape;
+        other.kind == "alike" && is_same
+    };
+    for other in all.iter().filter(is_alike) {
         let (label, key) = (other.label(), &other.key[..8.min(other.key.len())]);
-        note(format!("its files are known from \"{label}\" too: foretell learned forget {key}"));
+        note(format!(
+            "its files are known from \"{label}\" too, and stay in \"all programs\": foretell learned forget {key}"
+        ));
     }
 }

@@ -12,11 +12,12 @@ use std::thread;
 use clap::{Args, ValueEnum};
 use foretell_manager::learn::codec::{self, MAGIC, PROFILE_MAX_BYTES};
 use foretell_manager::learn::import::{self, Moves, There};
+use foretell_manager::learn::private::Private;
 use foretell_manager::learn::profile::{Kind, Profile};
 use foretell_manager::learn::steps::Acts;
-use foretell_manager::learn::workload::Workload;
+use foretell_manager::learn::workload::{Workload, cut};
 
-use super::{counted, hex, store};
+use super::{LABEL_MAX, counted, hex, quoted, store};
 use crate::failure::{Failure, note, without_controls};
 use crate::standard_output::say;
 use crate::{input_file, state};
@@ -74,12 +75,12 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Failure> {
     let (store, folder) = store()?;
     let named = args.file.display();
     let bytes = read(&args.file).map_err(|error| Failure::failed(format!("{named}: {error}")))?;
+    let private = state::private(&folder).map_err(Failure::failed)?;
     let seen = if bytes.starts_with(MAGIC) { Format::Foretell } else { Format::List };
     let (key, mut profile) = match args.format.unwrap_or(seen) {
-        Format::List => of_list(&bytes, &moves, args)?,
-        Format::Foretell => of_foretell(&bytes, &moves, args)?,
+        Format::List => of_list(&bytes, &moves, &private, args)?,
+        Format::Foretell => of_foretell(&bytes, &moves, &private, args)?,
     };
-    let private = state::private(&folder).map_err(Failure::failed)?;
     let all = profile.steps.len();
     profile.steps.retain(|step| !private.has(&step.path));
     let secret = all - profile.steps.len();
@@ -96,7 +97,7 @@ pub(super) fn import(args: &ImportArgs) -> Result<(), Failure> {
             }
         })
         .map_err(Failure::failed)?;
-    let (hex, label) = (hex(&key), without_controls(&label));
+    let (hex, label) = (hex(&key), quoted(&without_controls(&cut(&label, LABEL_MAX))));
     if is_kept {
         return Err(Failure::failed(format!(
             "{label}: is known already ({hex}); --replace has the file take its place"
@@ -136,7 +137,7 @@ fn moves(map: &[OsString]) -> Result<Moves, Failure> {
 }
 
 /// The workload that the user gives.
-fn given(args: &ImportArgs) -> Result<Option<Workload>, Failure> {
+fn given(args: &ImportArgs, private: &Private) -> Result<Option<Workload>, Failure> {
     if let Some(name) = &args.workload {
         return Ok(Some(Workload::named(name)));
     }
@@ -145,12 +146,17 @@ fn given(args: &ImportArgs) -> Result<Option<Workload>, Failure> {
     }
     let folder = std::env::current_dir()
         .map_err(|error| Failure::failed(format!("the working folder: {error}")))?;
-    Ok(Some(Workload::of_command(&args.command, &folder)))
+    Ok(Some(Workload::of_command(&args.command, &folder, private)))
 }
 
-fn of_list(bytes: &[u8], moves: &Moves, args: &ImportArgs) -> Result<(Vec<u8>, Profile), Failure> {
+fn of_list(
+    bytes: &[u8],
+    moves: &Moves,
+    private: &Private,
+    args: &ImportArgs,
+) -> Result<(Vec<u8>, Profile), Failure> {
     let named = args.file.display();
-    let Some(workload) = given(args)? else {
+    let Some(workload) = given(args, private)? else {
         return Err(Failure::usage(
             "a list needs a workload: --workload NAME, or the command behind --",
         ));
@@ -174,6 +180,7 @@ fn of_list(bytes: &[u8], moves: &Moves, args: &ImportArgs) -> Result<(Vec<u8>, P
 fn of_foretell(
     bytes: &[u8],
     moves: &Moves,
+    private: &Private,
     args: &ImportArgs,
 ) -> Result<(Vec<u8>, Profile), Failure> {
     let named = args.file.display();
@@ -187,7 +194,7 @@ fn of_foretell(
     let folder = profile.folder.clone();
     moves.apply(&mut profile);
     profile.last = None;
-    if let Some(workload) = given(args)? {
+    if let Some(workload) = given(args, private)? {
         (profile.name, profile.kind, profile.folder) =
             (workload.name, workload.kind, workload.folder);
         return Ok((workload.exact, profile));

@@ -13,8 +13,9 @@ use crate::{size, state};
 
 pub(super) const HELP: &str = "\
 RUNS   runs that it was learned from (0: imported)
-STEPS  names, folders and files that are looked up or read ahead in the next run
-AHEAD  bytes of files that are read ahead
+STEPS  names, folders and files that are looked up or read ahead in the next run; of `all programs`, the \
+files that are known
+AHEAD  bytes of files that are read ahead; of `all programs`, this depends on what the run opens
 DISK   bytes that the profile takes
 
 A name that begins with `like` stands for all commands of this shape: words that name files are known \
@@ -78,8 +79,8 @@ impl Listing {
                 "{:key$}  {:>5}  {:>6}  {:>8}  {:>8}  {:10}  {}\n",
                 &one.key[..key.min(one.key.len())],
                 one.runs,
-                one.likely_steps,
-                size::display(one.likely_bytes),
+                if one.is_history() { one.steps } else { one.likely_steps },
+                if one.is_history() { "-".to_owned() } else { size::display(one.likely_bytes) },
                 size::display(one.disk_bytes),
                 age::display(now.saturating_sub(one.used_at_s)),
                 without_controls(&one.short_label()),

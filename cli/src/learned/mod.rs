@@ -25,8 +25,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use foretell_manager::learn::masking;
 use foretell_manager::learn::profile::{Kind, Last, Profile, Weighted};
 use foretell_manager::learn::store::{Kept, Store};
+use foretell_manager::learn::workload::cut;
 use serde::Serialize;
 
 use crate::failure::{Failure, written};
@@ -38,7 +40,7 @@ Without a command, the list is printed. What is learned lies in the folder that 
 or in foretell in XDG_STATE_HOME (~/.local/state).
 
 NAME is a name in the list, its beginning, words of it, or a key or its beginning; it must fit one \
-workload alone.
+workload alone. One with dashes goes behind --, as in `foretell learned show -- grep -rn x`.
 
 Examples:
   foretell learned show git status
@@ -157,18 +159,24 @@ impl Summary {
         let since = used_at.duration_since(std::time::UNIX_EPOCH);
         Summary {
             key: hex(key),
-            name: profile.name.clone(),
+            name: shown_name(profile),
             kind: kind(profile.kind),
             folder: Some(folder).filter(|folder| !folder.is_empty()),
             runs: profile.runs,
             steps: profile.steps.len() as u64,
             likely_steps: likely(profile).count() as u64,
-            likely_bytes: likely(profile).map(|step| step.likely_bytes()).sum(),
+            likely_bytes: likely(profile)
+                .fold(0, |sum: u64, step| sum.saturating_add(step.likely_bytes())),
             disk_bytes: *bytes,
             used_at_s: since.map_or(0, |since| since.as_secs()),
             last: profile.last.map(LastRun::from),
             bytes_of_key: key.clone(),
         }
+    }
+
+    /// Whether it is of all programs: what it has is known, and read ahead by what a run opens.
+    fn is_history(&self) -> bool {
+        self.kind == kind(Kind::Across)
     }
 
     /// The name by which it is listed and found.
@@ -186,9 +194,12 @@ impl Summary {
 
     /// As [`long_label`](Self::long_label), with a long name cut.
     fn short_label(&self) -> String {
-        let label = self.label();
-        let cut: String = label.chars().take(LABEL_MAX).collect();
-        self.in_folder(&if cut.len() < label.len() { format!("{cut}...") } else { cut })
+        self.in_folder(&cut(&self.label(), LABEL_MAX))
+    }
+
+    /// The short label within a sentence.
+    fn quoted_label(&self) -> String {
+        self.in_folder(&quoted(&cut(&self.label(), LABEL_MAX)))
     }
 
     fn in_folder(&self, label: &str) -> String {
@@ -199,8 +210,22 @@ impl Summary {
     }
 }
 
+/// The steps that the next run has done ahead of it. None of the history: what is read of that depends on what the run opens.
 fn likely(profile: &Profile) -> impl Iterator<Item = &Weighted> {
-    profile.steps.iter().filter(|step| step.is_likely())
+    profile.steps.iter().filter(|step| profile.kind != Kind::Across && step.is_likely())
+}
+
+/// The name without secrets. Other versions, and other machines, may have kept some.
+fn shown_name(profile: &Profile) -> String {
+    match profile.kind {
+        Kind::Exact | Kind::Alike => masking::line(&profile.name),
+        Kind::Named | Kind::Across => profile.name.clone(),
+    }
+}
+
+/// A name within a sentence: in quotes if it has spaces.
+fn quoted(name: &str) -> String {
+    if name.contains(' ') { format!("\"{name}\"") } else { name.to_owned() }
 }
 
 fn kind(kind: Kind) -> &'static str {
@@ -280,6 +305,8 @@ fn summaries(store: &Store) -> Result<Vec<Summary>, Failure> {
 fn one(store: &Store, named: &Named) -> Result<(Summary, Profile), Failure> {
     let summary = find::find(summaries(store)?, &named.text())?;
     let profile = store.load(&summary.bytes_of_key).map_err(Failure::failed)?;
-    let gone = || Failure::failed(format!("{}: was forgotten meanwhile", summary.label()));
-    Ok((summary.clone(), profile.ok_or_else(gone)?))
+    let gone = || Failure::failed(format!("{}: was forgotten meanwhile", summary.quoted_label()));
+    let mut profile = profile.ok_or_else(gone)?;
+    profile.name = shown_name(&profile);
+    Ok((summary.clone(), profile))
 }

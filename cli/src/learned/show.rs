@@ -22,7 +22,9 @@ AT      seconds after the start of the last run that had it
 DONE    what the program did: looked at, listed, opened, read, read to its end, mapped; absent: the \
 call failed
 AHEAD   what the next run will have done ahead of it: `look up` the name, `list` the folder, or the \
-bytes that are read; `-` is nothing";
+bytes that are read; `-` is nothing
+
+Of `all programs`, SEEN is the number of a run, and AHEAD is what is read if a run opens what was opened before it then.";
 
 #[derive(Args)]
 pub(super) struct ShowArgs {
@@ -102,8 +104,13 @@ fn lines(summary: &Summary, profile: &Profile) -> String {
     about("runs", summary.runs.to_string());
     let (likely, steps) = (summary.likely_steps, summary.steps);
     let bytes = size::display(summary.likely_bytes);
-    about("ahead", format!("{likely} of {steps} steps, {bytes} of files"));
-    about("last run", last_run(summary.last));
+    match summary.is_history() {
+        true => about("ahead", format!("of {steps} files, those that followed what the run opens")),
+        false => {
+            about("ahead", format!("{likely} of {steps} steps, {bytes} of files"));
+            about("last run", last_run(summary.last));
+        }
+    }
     summary
         .last
         .filter(|last| last.ahead_bytes > 0)
