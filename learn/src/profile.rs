@@ -45,9 +45,9 @@ pub enum Kind {
 pub struct Last {
     /// Steps that the run was expected to have.
     pub expected: u32,
-    /// Those of them that were looked up or read ahead.
+    /// Those of them that were looked up or read ahead, before the run came to them.
     pub asked: u32,
-    /// Those of them that the run came to.
+    /// Those that the run came to, whether they were asked for or not.
     pub found: u32,
     /// The run differed so much that nothing more was asked for.
     pub has_stopped: bool,

@@ -109,9 +109,9 @@ pub struct LearnReport {
     pub is_known: bool,
     /// Steps that it expected.
     pub expected: u64,
-    /// Those of them that were looked up or read ahead.
+    /// Those of them that were looked up or read ahead, before the run came to them.
     pub asked: u64,
-    /// Those of them that the run came to.
+    /// Those that the run came to, whether they were asked for or not.
     pub found: u64,
     /// Whether nothing more was asked for, because the run differed.
     pub has_stopped: bool,
