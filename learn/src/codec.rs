@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::profile::{Kind, Last, Profile, STEPS_MAX, Weighted};
-use crate::recorder::{BLOCK_BYTES, PARTS_MAX};
+use crate::recorder::{BLOCK_BYTES, BLOCKS_MAX, PARTS_MAX};
 use crate::steps::{Acts, Part};
 
 /// What the bytes of a profile begin with.
@@ -151,9 +151,9 @@ pub fn decode(bytes: &[u8]) -> Result<(Vec<u8>, Profile), Damage> {
 /// The parts in blocks, without those that are empty or overlap an earlier one.
 fn blocks(parts: &[(Part, f32)]) -> Vec<(u64, u64, f32)> {
     let mut taken = Taken::default();
-    let blocks = parts
-        .iter()
-        .map(|(part, weight)| (part.start / BLOCK_BYTES, part.end.div_ceil(BLOCK_BYTES), *weight));
+    let blocks = parts.iter().map(|(part, weight)| {
+        (part.start / BLOCK_BYTES, part.end.div_ceil(BLOCK_BYTES).min(BLOCKS_MAX), *weight)
+    });
     blocks.filter(|&(start, end, _)| taken.add(start, end)).collect()
 }
 

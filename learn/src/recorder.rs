@@ -27,6 +27,9 @@ pub const PATHS_MAX_BYTES: usize = 8 << 20;
 /// Parts are rounded to blocks of so many bytes, as the policy's blocks.
 pub const BLOCK_BYTES: u64 = 8 * 1024;
 
+/// Blocks of a file, so that the offset of each one's end is a number.
+pub(crate) const BLOCKS_MAX: u64 = u64::MAX / BLOCK_BYTES;
+
 /// A file that is read while fewer steps were begun since its last one goes on with that step.
 const NEAR_STEPS: usize = 16;
 
@@ -125,6 +128,7 @@ impl Recorder {
         }
         let is_end = self.files[file].size_bytes.is_some_and(|size_bytes| range.end >= size_bytes);
         let (first, end) = (range.start / BLOCK_BYTES, range.end.div_ceil(BLOCK_BYTES));
+        let end = end.min(BLOCKS_MAX); // A program may name any offset.
         for (start, end) in unread(&mut self.files[file].read, first..end) {
             self.read_blocks(file, start..end, at_ms);
         }
@@ -322,6 +326,19 @@ mod tests {
         assert_eq!(parts(&run, "/39").len(), 1, "its step is near");
         let all: u64 = run.steps.iter().flat_map(|step| &step.parts).map(Part::bytes).sum();
         assert_eq!(all, 40 * MIB);
+    }
+
+    #[test]
+    fn reads_at_the_end_of_all_numbers_are_kept_as_far_as_they_can_be_written() {
+        let mut recorder = Recorder::new();
+        recorder.identify(7, b"/a", 0);
+        for start in [u64::MAX, u64::MAX - BLOCK_BYTES, u64::MAX - 3 * BLOCK_BYTES, 0] {
+            recorder.read(7, start..u64::MAX, 1);
+        }
+        let mut profile = crate::profile::Profile::new(String::new());
+        profile.learn(recorder.finish(), |_, _| true, true);
+        let (_, kept) = crate::codec::decode(&crate::codec::encode(b"k", &profile)).expect("whole");
+        assert_eq!(kept.steps[0].parts.len(), profile.steps[0].parts.len());
     }
 
     #[test]
