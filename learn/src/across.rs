@@ -55,7 +55,7 @@ pub fn workload() -> Workload {
 }
 
 /// Adds a run to the history. Returns whether that changes it: not if the run has read no file, or if the last
-/// [`AGAIN_MAX`] runs have read the same files in the same order.
+/// `AGAIN_MAX` runs have read the same files in the same order.
 pub fn add(history: &mut Profile, run: &Run) -> bool {
     let number = history.runs.saturating_add(1);
     let mut seen = HashSet::new();

@@ -8,7 +8,7 @@
 //! * D. user and password in an address: `https://USER:PASSWORD@host`;
 //! * E. for names of workloads, names of files that are never learned ([`Private`]).
 //!
-//! A name looks secret if it matches [`NAMES`], or one of the [`SECRETS`] that fit anywhere in a name (`*password*`).
+//! A name looks secret if it matches `NAMES`, or one of the [`SECRETS`] that fit anywhere in a name (`*password*`).
 //!
 //! Nothing tells a secret for sure: one in a place of its own, as in `login hunter2`, is not seen.
 //!

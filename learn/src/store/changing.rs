@@ -28,7 +28,7 @@ impl Stamp {
     }
 }
 
-/// See the [module](self). The lock is held until this is dropped.
+/// Changes of the store under one lock, which is held until this is dropped.
 #[derive(Debug)]
 pub struct Changing {
     folder: Folder,
