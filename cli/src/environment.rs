@@ -46,7 +46,10 @@ struct Executed {
 
 /// `struct look_room` of `executable.h`: scratch memory.
 #[repr(C)]
-struct LookRoom([u64; 64]);
+struct LookRoom([u64; LOOK_WORDS]);
+
+/// As many words as `struct look_room` has.
+const LOOK_WORDS: usize = 384;
 
 unsafe extern "C" {
     static environ: *const *const libc::c_char;
@@ -160,7 +163,7 @@ fn fit(program: &Path, library: &Path) -> Option<(FileIdentity, FileIdentity)> {
         shell: true,
         elsewhere: false,
     };
-    let (mut loader, mut room) = (FileIdentity::default(), LookRoom([0; 64]));
+    let (mut loader, mut room) = (FileIdentity::default(), LookRoom([0; LOOK_WORDS]));
     // SAFETY: the structures are those of `executable.h`, their strings end with a zero byte, and all outlive the call,
     // which keeps none of them.
     let goes = unsafe {

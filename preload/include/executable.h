@@ -57,7 +57,7 @@ struct executed {
 
 /* Working memory in the caller's hands, since there may be little stack. */
 struct look_room {
-    uint64_t words[64];
+    uint64_t words[384];
 };
 
 /* Whether the library goes along. If so, *loader is the program's dynamic linker. executed->path may be

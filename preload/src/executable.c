@@ -25,6 +25,9 @@
 #define SEGMENTS_MAX 256u
 #define DYNAMIC_MAX 4096u
 #define STRINGS_MAX_BYTES (1u << 20)
+/* Of a file at a time: the beginning of most programs holds what is wanted of it, and so does the part with the dynamic
+ * section. */
+#define PART_BYTES 1024u
 /* The part of the library that is mapped for a trial: one page, whatever its size. */
 #define PAGE_BYTES 4096u
 
@@ -46,16 +49,27 @@ struct dynamic {
     uint64_t string_bytes;
 };
 
-/* One file, and the part of it that was read last. Each function says which member it fills. */
+/* A part of a file. */
+struct part {
+    uint64_t offset;
+    size_t bytes;
+    char data[PART_BYTES];
+};
+
+/* One file, and parts of it. Each function says which member it fills. */
 struct look {
     int fd;
     unsigned segments;
     uint64_t segment_table;
+    /* The file's beginning, which holds the header, most often the table of segments and the linker's name, and the part that
+     * was read last elsewhere. */
+    struct part beginning;
+    struct part other;
     union {
         char text[NAME_BYTES];
         Elf64_Ehdr header;
         Elf64_Phdr segment;
-        Elf64_Dyn entries[NAME_BYTES / sizeof(Elf64_Dyn)];
+        Elf64_Dyn entry;
     };
     struct stat status;
     struct kind kind;
@@ -69,6 +83,34 @@ _Static_assert(sizeof(struct look) <= sizeof(struct look_room), "the caller's ro
 static long read_at(int fd, uint64_t offset, void *to, size_t bytes)
 {
     return syscall(SYS_pread64, fd, to, bytes, (off64_t)offset);
+}
+
+/* Whether a part holds these bytes. None of the sums can wrap, whatever a file claims. */
+static bool holds(const struct part *part, uint64_t offset, size_t bytes)
+{
+    return offset >= part->offset && offset - part->offset <= part->bytes &&
+           bytes <= part->bytes - (size_t)(offset - part->offset);
+}
+
+/* Reads at most NAME_BYTES through the parts of look->fd. Returns how many bytes there are; negative on an error. */
+static long read_part(struct look *look, uint64_t offset, void *to, size_t bytes)
+{
+    bool begins = offset <= sizeof look->beginning.data - bytes;
+    struct part *part = begins ? &look->beginning : &look->other;
+    if (!holds(part, offset, bytes)) {
+        part->offset = begins ? 0 : offset;
+        part->bytes = 0;
+        long filled = read_at(look->fd, part->offset, part->data, sizeof part->data);
+        if (filled < 0)
+            return filled;
+        part->bytes = (size_t)filled;
+    }
+    size_t skipped = (size_t)(offset - part->offset);
+    size_t there = skipped < part->bytes ? part->bytes - skipped : 0;
+    if (there > bytes)
+        there = bytes;
+    memcpy(to, part->data + skipped, there);
+    return (long)there;
 }
 
 static void close_file(int fd)
@@ -114,14 +156,20 @@ static bool is_locked(const struct look *look)
     return count == SIZE_MAX;
 }
 
-/* Opens a regular file for reading: look->status is its. False if it is none. */
-static bool open_file(int folder, const char *path, int flags, struct look *look)
+/* Leaves look->status. False if there is no regular file. */
+static bool find_file(int folder, const char *path, int flags, struct look *look)
 {
-    if (syscall(SYS_newfstatat, folder, path, &look->status, flags) != 0 ||
-        !S_ISREG(look->status.st_mode))
-        return false;
+    return syscall(SYS_newfstatat, folder, path, &look->status, flags) == 0 &&
+           S_ISREG(look->status.st_mode);
+}
+
+/* Opens for reading the file that was found. */
+static bool open_found(int folder, const char *path, int flags, struct look *look)
+{
     if (is_locked(look))
         return false;
+    look->beginning.bytes = 0;
+    look->other.bytes = 0;
     int how = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
     if ((flags & AT_SYMLINK_NOFOLLOW) != 0)
         how |= O_NOFOLLOW;
@@ -131,12 +179,18 @@ static bool open_file(int folder, const char *path, int flags, struct look *look
     return look->fd >= 0;
 }
 
+/* Opens a regular file for reading: look->status is its. False if it is none. */
+static bool open_file(int folder, const char *path, int flags, struct look *look)
+{
+    return find_file(folder, path, flags, look) && open_found(folder, path, flags, look);
+}
+
 /* Reads an ELF file's header; leaves the table of segments. False if it is of another kind. */
 static bool read_header(struct look *look)
 {
     const Elf64_Ehdr *header = &look->header;
     const struct kind *kind = &look->kind;
-    if (read_at(look->fd, 0, &look->header, sizeof *header) != (long)sizeof *header ||
+    if (read_part(look, 0, &look->header, sizeof *header) != (long)sizeof *header ||
         memcmp(header->e_ident, kind->identity, sizeof kind->identity) != 0 ||
         header->e_machine != kind->machine || header->e_phentsize != sizeof(Elf64_Phdr) ||
         header->e_phnum > SEGMENTS_MAX)
@@ -149,8 +203,8 @@ static bool read_header(struct look *look)
 static bool read_segment(struct look *look, unsigned index)
 {
     return index < look->segments &&
-           read_at(look->fd, look->segment_table + index * sizeof look->segment, &look->segment,
-                   sizeof look->segment) == (long)sizeof look->segment;
+           read_part(look, look->segment_table + index * sizeof look->segment, &look->segment,
+                     sizeof look->segment) == (long)sizeof look->segment;
 }
 
 /* Leaves the first segment of this type. */
@@ -174,18 +228,12 @@ static uint64_t offset_of_address(struct look *look, uint64_t address)
     return 0;
 }
 
-/* One entry. Several are read at a time, so look->entries must not change between calls. */
+/* Leaves one entry. */
 static const Elf64_Dyn *entry_at(struct look *look, uint64_t index)
 {
-    const struct dynamic *dynamic = &look->dynamic;
-    size_t fit = sizeof look->entries / sizeof look->entries[0];
-    uint64_t first = index - index % fit;
-    uint64_t left = (dynamic->count - first) * sizeof(Elf64_Dyn);
-    size_t bytes = left < sizeof look->entries ? (size_t)left : sizeof look->entries;
-    if (index == first && read_at(look->fd, dynamic->offset + first * sizeof(Elf64_Dyn),
-                                  look->entries, bytes) != (long)bytes)
-        return NULL;
-    return &look->entries[index % fit];
+    uint64_t offset = look->dynamic.offset + index * sizeof look->entry;
+    bool whole = read_part(look, offset, &look->entry, sizeof look->entry) == (long)sizeof look->entry;
+    return whole ? &look->entry : NULL;
 }
 
 /* Leaves look->dynamic. */
@@ -247,7 +295,7 @@ static bool needs_sanitizer(struct look *look)
         memset(look->needed, 0, sizeof look->needed);
         if (entry->d_un.d_val >= dynamic->string_bytes ||
             read_at(look->fd, dynamic->strings + entry->d_un.d_val, look->needed,
-                    sizeof look->needed - 1) <= 0 ||
+                    sizeof look->needed - 1) <= 0 || /* not a part: the entries are read on */
             is_sanitizer(look->needed))
             return true;
     }
@@ -285,11 +333,14 @@ static bool defines_needed_version(struct look *look)
 static bool loader_fits(const struct library *library, struct look *look,
                         struct file_identity *loader)
 {
-    if (!open_file(AT_FDCWD, look->text, 0, look))
+    if (!find_file(AT_FDCWD, look->text, 0, look))
         return false;
     *loader = identity_of(&look->status);
-    bool fits = is_same(*loader, library->loader) ||
-                (read_header(look) && defines_needed_version(look));
+    if (is_same(*loader, library->loader))
+        return true;
+    if (!open_found(AT_FDCWD, look->text, 0, look))
+        return false;
+    bool fits = read_header(look) && defines_needed_version(look);
     close_file(look->fd);
     return fits;
 }
@@ -340,7 +391,7 @@ static bool fits(const struct library *library, struct look *look, struct file_i
     uint64_t offset = look->segment.p_offset;
     uint64_t bytes = look->segment.p_filesz;
     bool named = dynamic && bytes > 1 && bytes <= sizeof look->text &&
-                 read_at(look->fd, offset, look->text, (size_t)bytes) == (long)bytes &&
+                 read_part(look, offset, look->text, (size_t)bytes) == (long)bytes &&
                  look->text[bytes - 1] == '\0';
     close_file(look->fd);
     return named && loader_fits(library, look, loader);
@@ -370,7 +421,7 @@ static bool decide(const struct library *library, const struct executed *execute
         return false;
     bool shell = executed->shell;
     for (int level = 0; level <= SCRIPT_LEVELS; level++) {
-        long bytes = read_at(look->fd, 0, look->text, sizeof look->text);
+        long bytes = read_part(look, 0, look->text, sizeof look->text);
         if (bytes >= SELFMAG && memcmp(look->text, ELFMAG, SELFMAG) == 0)
             return fits(library, look, loader);
         const char *next = NULL;

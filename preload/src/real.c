@@ -1,6 +1,7 @@
 /*
  * Resolution of the functions behind the hooks; raw system calls until then. See real.h.
  */
+#include "look_up.h"
 #include "real.h"
 
 #include <dlfcn.h>
@@ -348,43 +349,147 @@ static long early_syscall SYSCALL_ARGS
 #endif
 
 #define REAL_EARLY(result, name, parameters, early, ...) .name = early,
-struct foretell_real foretell_real = {REAL_ALL(REAL_EARLY) REAL_VERSIONED(REAL_EARLY)};
+struct foretell_real foretell_real = {REAL_AT_START(REAL_EARLY) REAL_VERSIONED(REAL_EARLY)};
 
-#define REAL_NAME(result, name, parameters, early)                                                 \
-    {#name, NULL, offsetof(struct foretell_real, name)},
-#define REAL_NAME_VERSION(result, slot, parameters, early, name, version)                          \
-    {name, version, offsetof(struct foretell_real, slot)},
-static const struct {
+/* The names in one text, without pointers: ld.so would have to write each of those. */
+#define NAME_TEXT(result, name, ...) char name[sizeof #name];
+#define NAME(result, name, ...) #name,
+static const struct texts {
+    REAL_AT_START(NAME_TEXT)
+    REAL_LATER(NAME_TEXT)
+} texts = {REAL_AT_START(NAME) REAL_LATER(NAME)};
+
+struct place {
+    uint16_t text; /* in texts */
+    uint16_t slot; /* in foretell_real */
+};
+#define PLACE(result, name, ...) {offsetof(struct texts, name), offsetof(struct foretell_real, name)},
+static const struct place at_start[] = {REAL_AT_START(PLACE)};
+static const struct place later[] = {REAL_LATER(PLACE)};
+
+struct version {
     const char *name;
     const char *version; /* NULL: the one that is found without */
-    size_t offset;
-} names[] = {REAL_ALL(REAL_NAME) REAL_VERSIONED(REAL_NAME_VERSION)};
+    size_t slot;
+};
+#define VERSION(result, slot, parameters, early, name, version)                                    \
+    {name, version, offsetof(struct foretell_real, slot)},
+#define VERSION_LATER(result, slot, parameters, name, version)                                     \
+    {name, version, offsetof(struct foretell_real, slot)},
+static const struct version versions_at_start[] = {REAL_VERSIONED(VERSION)};
+static const struct version versions_later[] = {REAL_LATE_VERSIONED(VERSION_LATER)};
 
-static void **slot_at(size_t offset)
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+/* Asked for a name of several versions, dlsym finds the oldest before glibc 2.36 (sourceware bug 14932). dlvsym by
+ * its name, since not every C library has it. */
+static void *ask_linker(const char *name, const char *version)
 {
-    /* Every member of the structure is one function pointer, which POSIX lets a void * hold. */
-    return (void **)(void *)((char *)&foretell_real + offset);
+    void *(*find_version)(void *, const char *, const char *);
+    void *found = NULL;
+    *(void **)&find_version = version != NULL ? dlsym(RTLD_DEFAULT, "dlvsym") : NULL;
+    if (find_version != NULL)
+        found = find_version(RTLD_NEXT, name, version);
+    return found != NULL ? found : dlsym(RTLD_NEXT, name);
 }
 
-void foretell_resolve(void)
+static void *next(const char *name, const char *version)
 {
-    /* Asked for a name of several versions, dlsym finds the oldest before glibc 2.36 (sourceware bug
-     * 14932). dlvsym by its name, since not every C library has it. */
-    void *(*of_version)(void *, const char *, const char *);
-    *(void **)&of_version = dlsym(RTLD_DEFAULT, "dlvsym");
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        void *found = NULL;
-        if (names[i].version != NULL && of_version != NULL)
-            found = of_version(RTLD_NEXT, names[i].name, names[i].version);
-        if (found == NULL)
-            found = dlsym(RTLD_NEXT, names[i].name);
-        if (found != NULL)
-            __atomic_store_n(slot_at(names[i].offset), found, __ATOMIC_RELAXED);
+    void *found = NULL;
+    if (!foretell_next(name, version, &found))
+        return ask_linker(name, version);
+    if (found == NULL && version != NULL)
+        (void)foretell_next(name, NULL, &found);
+    return found;
+}
+
+static void **slot_at(size_t slot)
+{
+    /* Every member of the structure is one function pointer, which POSIX lets a void * hold. */
+    return (void **)(void *)((char *)&foretell_real + slot);
+}
+
+static void fill(size_t slot, void *found)
+{
+    if (found != NULL)
+        __atomic_store_n(slot_at(slot), found, __ATOMIC_RELAXED);
+}
+
+static void look_up(const struct place *place)
+{
+    fill(place->slot, next((const char *)&texts + place->text, NULL));
+}
+
+static void look_up_version(const struct version *wanted)
+{
+    fill(wanted->slot, next(wanted->name, wanted->version));
+}
+
+static bool look_up_slot(size_t slot, const struct place *places, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (places[i].slot == slot) {
+            look_up(&places[i]);
+            return true;
+        }
     }
-    /* C: names that glibc 2.34 to 2.37 lack. */
-    if (foretell_real.__isoc23_vfscanf == NULL)
-        foretell_real.__isoc23_vfscanf = foretell_real.__isoc99_vfscanf;
-    if (foretell_real.__isoc23_vfwscanf == NULL)
-        foretell_real.__isoc23_vfwscanf = foretell_real.__isoc99_vfwscanf;
+    return false;
+}
+
+static bool look_up_version_slot(size_t slot, const struct version *versions, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (versions[i].slot == slot) {
+            look_up_version(&versions[i]);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void look_up_all(const struct place *places, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        look_up(&places[i]);
+}
+
+static void look_up_all_versions(const struct version *versions, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        look_up_version(&versions[i]);
+}
+
+void foretell_resolve(bool also_late)
+{
+    look_up_all(at_start, COUNT(at_start));
+    look_up_all_versions(versions_at_start, COUNT(versions_at_start));
+    if (!also_late)
+        return;
+    look_up_all(later, COUNT(later));
+    look_up_all_versions(versions_later, COUNT(versions_later));
     (void)dlerror(); /* what was not found is no error that the program should see */
+}
+
+/* Names that glibc 2.34 to 2.37 lack. */
+static size_t nearest_equivalent(size_t slot)
+{
+    if (slot == offsetof(struct foretell_real, __isoc23_vfscanf))
+        return offsetof(struct foretell_real, __isoc99_vfscanf);
+    if (slot == offsetof(struct foretell_real, __isoc23_vfwscanf))
+        return offsetof(struct foretell_real, __isoc99_vfwscanf);
+    return slot;
+}
+
+void foretell_resolve_late(size_t slot)
+{
+    int saved = errno;
+    (void)(look_up_slot(slot, later, COUNT(later)) || look_up_slot(slot, at_start, COUNT(at_start)) ||
+           look_up_version_slot(slot, versions_later, COUNT(versions_later)) ||
+           look_up_version_slot(slot, versions_at_start, COUNT(versions_at_start)));
+    size_t nearest = nearest_equivalent(slot);
+    if (*slot_at(slot) == NULL && nearest != slot) {
+        foretell_resolve_late(nearest);
+        fill(slot, *slot_at(nearest));
+    }
+    errno = saved;
 }

@@ -4,12 +4,12 @@
  * Decides whether the library does anything at all. foretell_active stays or becomes OFF, and every hook
  * only forwards,
  *   - without FORETELL_PRELOAD,
- *   - under a seccomp filter that foretell is not under, at the start or when the process would announce itself,
+ *   - under a seccomp filter that foretell is not under, when the process would announce itself,
  *   - when the manager does not answer or belongs to another user,
  *   - when memory or descriptors are short.
  *
- * How: A. the constructor resolves the real functions, takes foretell's entries out of the environment, and looks for a
- * filter. B. a process looks for a filter again, and announces itself, at its first open, recorded read or recorded name, or at
+ * How: A. the constructor resolves the real functions, and takes foretell's entries out of the environment. B. a process
+ * looks for a filter, and announces itself, at its first open, recorded read or recorded name, or at
  * the start if its standard input is a file: many programs of scripts end before that, and most children of a fork exec.
  * Until then a program counts in a private header, a fork's child in its parent's ring, and neither writes records. A
  * program that ends unannounced, and has counted something, announces itself then; what it has counted before it executes
@@ -22,11 +22,11 @@
  */
 #define _GNU_SOURCE 1
 #include "environment.h"
+#include "look_up.h"
 #include "process.h"
 #include "real.h"
 #include "state.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -299,12 +299,11 @@ static bool stays_out(void)
     return filtered;
 }
 
-/* asked: whether it is known that the process has loaded no filter. */
-static void register_if_pending(bool asked)
+void foretell_register_if_pending(void)
 {
     /* Exchanged, so that one of several threads, or a signal handler, does it. */
     if (activity() != UNANNOUNCED || __atomic_exchange_n(&pending, 0, __ATOMIC_ACQ_REL) == 0 ||
-        (!asked && stays_out()))
+        stays_out())
         return;
     if (!foretell_is_own_process()) { /* a vfork child */
         __atomic_store_n(&pending, 1, __ATOMIC_RELEASE);
@@ -320,11 +319,6 @@ static void register_if_pending(bool asked)
     }
     if (contact == NO_MANAGER)
         foretell_environment_stop(true);
-}
-
-void foretell_register_if_pending(void)
-{
-    register_if_pending(false);
 }
 
 void foretell_register_if_counted(void)
@@ -379,8 +373,7 @@ static bool clock_is_forbidden(void)
 static void begin_watching(const struct introduction *given)
 {
     known_filters = given->filters;
-    if (foretell_is_filtered(known_filters) || clock_is_forbidden() ||
-        !remember_manager(given->address))
+    if (clock_is_forbidden() || !remember_manager(given->address))
         return;
     first_interest = given->interest;
     if (program_invocation_name != NULL)
@@ -400,7 +393,7 @@ static void begin_watching(const struct introduction *given)
     __atomic_store_n(&foretell_active, UNANNOUNCED, __ATOMIC_RELEASE);
     struct descriptor *input = foretell_entry_make(STDIN_FILENO);
     if (input != NULL && (foretell_adopt(STDIN_FILENO, input) & TAG_STATE) != IGNORED)
-        register_if_pending(true);
+        foretell_register_if_pending();
 }
 
 /* A. The earliest priority that is not reserved for the implementation. Other libraries' constructors may
@@ -410,12 +403,11 @@ __attribute__((constructor(101))) static void begin(int argc, char **argv, char 
     (void)argc;
     (void)argv;
     int saved = errno;
-    Dl_info self;
-    foretell_resolve();
-    if (dladdr((void *)&foretell_ring, &self) != 0) {
-        const struct introduction *given = foretell_environment_take(envp, self.dli_fname);
-        if (given != NULL)
-            begin_watching(given);
-    }
+    bool suffices = false;
+    const char *path = foretell_look_around(&suffices);
+    foretell_resolve(!suffices);
+    const struct introduction *given = path != NULL ? foretell_environment_take(envp, path) : NULL;
+    if (given != NULL)
+        begin_watching(given);
     errno = saved;
 }
