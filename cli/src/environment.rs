@@ -30,6 +30,7 @@ struct Library {
     path: *const libc::c_char,
     file: FileIdentity,
     loader: FileIdentity,
+    loaded: bool,
     locked: *const FileIdentity,
     locked_count: *const usize,
 }
@@ -153,6 +154,7 @@ fn fit(program: &Path, library: &Path) -> Option<(FileIdentity, FileIdentity)> {
         path: library.as_ptr(),
         file,
         loader: FileIdentity::default(),
+        loaded: false,
         locked: std::ptr::null(),
         locked_count: std::ptr::null(),
     };

@@ -19,7 +19,7 @@ struct introduction {
 };
 
 /* Called once, in the constructor. Takes foretell's own entries out of the environment. `initial` is the
- * array that the program was started with, `library` this library's path. Returns NULL and changes
+ * array that the program was started with, `library` this library's path, which is kept. Returns NULL and changes
  * nothing if foretell has not put this library there. */
 const struct introduction *foretell_environment_take(char **initial, const char *library);
 

@@ -40,6 +40,7 @@ struct library {
     const char *path;           /* absolute */
     struct file_identity file;  /* the file that must be found there; if not known, any file */
     struct file_identity loader; /* a program's dynamic linker that is known to fit */
+    bool loaded;                 /* whether this code is part of the library */
     /* Files that this process has locked (fcntl), and their number: SIZE_MAX if it is not known. They are
      * not looked at, since closing a file releases the process's locks on it. */
     const struct file_identity *locked;

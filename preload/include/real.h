@@ -4,13 +4,11 @@
  * Decides what a hook calls when it forwards. Each name forwards to the same name of the next object
  * (RTLD_NEXT), so fortified aliases keep their checks and other preloaded libraries keep their turn.
  *
- * How: three kinds of slots. A. names of descriptor calls begin with a raw system call, which serves
- * constructors of other libraries that run before ours. B. names of the process family and of aio have no raw equivalent and begin
- * NULL. C. so do names that no signal handler may call (stdio, folders, walks). The constructor fills A and B. Those of
- * C are looked up one by one at their first call (look_up.h), for a program calls few of them, and so are
- * B and C before the constructor. There, and where look_up.h does not know, dlsym is asked. That may allocate, but so may
- * the callers of these names, so no allocator is entered twice. Names that the running libc lacks keep the raw call, or
- * take the slot of their nearest equivalent.
+ * How: a slot is filled at the first call of its name (look_up.h), for a program calls few of them. Before the constructor of this
+ * library, when it is not known where to look: A. names of descriptor calls are raw system calls, without dlsym, which may
+ * allocate, and an allocator may call these. B. For other names (stdio, folders, the process family) dlsym is asked: their callers
+ * may allocate, too, so no allocator is entered twice. Where look_up.h does not suffice, the constructor has dlsym fill all slots.
+ * C. Names that the running libc lacks are raw system calls for good, or take the slot of their nearest equivalent.
  */
 #ifndef FORETELL_PRELOAD_REAL_H
 #define FORETELL_PRELOAD_REAL_H
@@ -111,7 +109,7 @@ struct aiocb;
 #define OPENAT2_VERSION "@GLIBC_2.43"
 #endif
 
-/* X(result, name, parameters, early): kinds A and B */
+/* X(result, name, parameters, early): early is the raw system call (A), or NULL (B) */
 #define REAL_OPEN(X)                                                                               \
     X(int, open, OPEN_ARGS, early_open)                                                            \
     X(int, open64, OPEN_ARGS, early_open)                                                          \
@@ -123,12 +121,22 @@ struct aiocb;
     X(int, openat64, OPENAT_ARGS, early_openat)                                                    \
     X(int, __openat_2, (int folder, const char *path, int flags), early_openat_2)                  \
     X(int, __openat64_2, (int folder, const char *path, int flags), early_openat_2)                \
-    X(int, openat2,                                                                                \
-      (int folder, const char *path, struct open_how *how, size_t size), early_openat2)            \
+    X(int, openat2, (int folder, const char *path, struct open_how *how, size_t size),             \
+      early_openat2)                                                                               \
     X(int, creat, (const char *path, mode_t mode), early_creat)                                    \
     X(int, creat64, (const char *path, mode_t mode), early_creat)                                  \
-    X(int, open_by_handle_at,                                                                      \
-      (int mount, struct file_handle *handle, int flags), early_open_by_handle_at)
+    X(int, open_by_handle_at, (int mount, struct file_handle *handle, int flags),                  \
+      early_open_by_handle_at)                                                                     \
+    X(int, mkstemp, (char *pattern), NULL)                                                         \
+    X(int, mkstemp64, (char *pattern), NULL)                                                       \
+    X(int, mkostemp, (char *pattern, int flags), NULL)                                             \
+    X(int, mkostemp64, (char *pattern, int flags), NULL)                                           \
+    X(int, mkstemps, (char *pattern, int suffix), NULL)                                            \
+    X(int, mkstemps64, (char *pattern, int suffix), NULL)                                          \
+    X(int, mkostemps, (char *pattern, int suffix, int flags), NULL)                                \
+    X(int, mkostemps64, (char *pattern, int suffix, int flags), NULL)                              \
+    X(FILE *, tmpfile, (void), NULL)                                                               \
+    X(FILE *, tmpfile64, (void), NULL)
 
 #define REAL_READ(X)                                                                               \
     X(ssize_t, read, (int fd, void *to, size_t bytes), early_read)                                 \
@@ -164,15 +172,38 @@ struct aiocb;
     X(int, statx, STATX_ARGS, early_statx)                                                         \
     X(int, access, (const char *path, int mode), early_access)                                     \
     X(int, faccessat, (int folder, const char *path, int mode, int flags), early_faccessat)        \
+    X(int, euidaccess, (const char *path, int mode), NULL)                                         \
+    X(int, eaccess, (const char *path, int mode), NULL)                                            \
     X(ssize_t, readlink, (const char *path, char *to, size_t bytes), early_readlink)               \
-    X(ssize_t, __readlink_chk,                                                                     \
-      (const char *path, char *to, size_t bytes, size_t room), early_readlink_chk)                 \
+    X(ssize_t, __readlink_chk, (const char *path, char *to, size_t bytes, size_t room),            \
+      early_readlink_chk)                                                                          \
     X(ssize_t, readlinkat, READLINKAT_ARGS, early_readlinkat)                                      \
     X(ssize_t, __readlinkat_chk,                                                                   \
       (int folder, const char *path, char *to, size_t bytes, size_t room), early_readlinkat_chk)   \
+    X(char *, __realpath_chk, (const char *path, char *to, size_t room), NULL)                     \
+    X(char *, canonicalize_file_name, (const char *path), NULL)                                    \
     X(int, chdir, (const char *path), early_chdir)                                                 \
     X(int, fchdir, (int fd), early_fchdir)                                                         \
-    X(ssize_t, getdents64, (int fd, void *to, size_t bytes), early_getdents64)
+    X(DIR *, opendir, (const char *path), NULL)                                                    \
+    X(DIR *, fdopendir, (int fd), NULL)                                                            \
+    X(int, closedir, (DIR * folder), NULL)                                                         \
+    X(struct dirent *, readdir, (DIR * folder), NULL)                                              \
+    X(struct dirent *, readdir64, (DIR * folder), NULL)                                            \
+    X(int, readdir_r, READDIR_R_ARGS, NULL)                                                        \
+    X(int, readdir64_r, READDIR_R_ARGS, NULL)                                                      \
+    X(ssize_t, getdents64, (int fd, void *to, size_t bytes), early_getdents64)                     \
+    X(int, scandir, SCANDIR_ARGS, NULL)                                                            \
+    X(int, scandir64, SCANDIR_ARGS, NULL)                                                          \
+    X(int, scandirat, SCANDIRAT_ARGS, NULL)                                                        \
+    X(int, scandirat64, SCANDIRAT_ARGS, NULL)                                                      \
+    X(int, ftw, FTW_ARGS, NULL)                                                                    \
+    X(int, ftw64, FTW_ARGS, NULL)                                                                  \
+    X(FTS *, fts_open, FTS_OPEN_ARGS, NULL)                                                        \
+    X(FTS *, fts64_open, FTS_OPEN_ARGS, NULL)                                                      \
+    X(FTSENT *, fts_read, (FTS * walk), NULL)                                                      \
+    X(FTSENT *, fts64_read, (FTS * walk), NULL)                                                    \
+    X(FTSENT *, fts_children, (FTS * walk, int options), NULL)                                     \
+    X(FTSENT *, fts64_children, (FTS * walk, int options), NULL)
 
 #define REAL_ADVICE(X)                                                                             \
     X(int, posix_fadvise, FADVISE_ARGS, early_fadvise)                                             \
@@ -189,65 +220,64 @@ struct aiocb;
     X(ssize_t, copy_file_range, COPY_ARGS, early_copy_file_range)                                  \
     X(ssize_t, splice, COPY_ARGS, early_splice)
 
-/* X(result, name, parameters): kind C */
 #define REAL_STDIO(X)                                                                              \
-    X(FILE *, fopen, (const char *path, const char *mode))                                         \
-    X(FILE *, fopen64, (const char *path, const char *mode))                                       \
-    X(FILE *, _IO_fopen, (const char *path, const char *mode))                                     \
-    X(FILE *, freopen, (const char *path, const char *mode, FILE *stream))                         \
-    X(FILE *, freopen64, (const char *path, const char *mode, FILE *stream))                       \
-    X(int, fclose, (FILE * stream))                                                                \
-    X(int, _IO_fclose, (FILE * stream))                                                            \
-    X(int, fcloseall, (void))                                                                      \
-    X(size_t, fread, (void *to, size_t size, size_t count, FILE *stream))                          \
-    X(size_t, _IO_fread, (void *to, size_t size, size_t count, FILE *stream))                      \
-    X(size_t, fread_unlocked, (void *to, size_t size, size_t count, FILE *stream))                 \
-    X(size_t, __fread_chk, (void *to, size_t room, size_t size, size_t count, FILE *stream))       \
+    X(FILE *, fopen, (const char *path, const char *mode), NULL)                                   \
+    X(FILE *, fopen64, (const char *path, const char *mode), NULL)                                 \
+    X(FILE *, _IO_fopen, (const char *path, const char *mode), NULL)                               \
+    X(FILE *, freopen, (const char *path, const char *mode, FILE *stream), NULL)                   \
+    X(FILE *, freopen64, (const char *path, const char *mode, FILE *stream), NULL)                 \
+    X(int, fclose, (FILE * stream), NULL)                                                          \
+    X(int, _IO_fclose, (FILE * stream), NULL)                                                      \
+    X(int, fcloseall, (void), NULL)                                                                \
+    X(size_t, fread, (void *to, size_t size, size_t count, FILE *stream), NULL)                    \
+    X(size_t, _IO_fread, (void *to, size_t size, size_t count, FILE *stream), NULL)                \
+    X(size_t, fread_unlocked, (void *to, size_t size, size_t count, FILE *stream), NULL)           \
+    X(size_t, __fread_chk, (void *to, size_t room, size_t size, size_t count, FILE *stream), NULL) \
     X(size_t, __fread_unlocked_chk,                                                                \
-      (void *to, size_t room, size_t size, size_t count, FILE *stream))                            \
-    X(char *, fgets, (char *to, int room, FILE *stream))                                           \
-    X(char *, _IO_fgets, (char *to, int room, FILE *stream))                                       \
-    X(char *, fgets_unlocked, (char *to, int room, FILE *stream))                                  \
-    X(char *, __fgets_chk, (char *to, size_t size, int room, FILE *stream))                        \
-    X(char *, __fgets_unlocked_chk, (char *to, size_t size, int room, FILE *stream))               \
-    X(int, fgetc, (FILE * stream))                                                                 \
-    X(int, getc, (FILE * stream))                                                                  \
-    X(int, _IO_getc, (FILE * stream))                                                              \
-    X(int, fgetc_unlocked, (FILE * stream))                                                        \
-    X(int, getc_unlocked, (FILE * stream))                                                         \
-    X(int, getchar, (void))                                                                        \
-    X(int, getchar_unlocked, (void))                                                               \
-    X(int, __uflow, (FILE * stream))                                                               \
-    X(int, __underflow, (FILE * stream))                                                           \
-    X(char *, gets, (char *to))                                                                    \
-    X(char *, _IO_gets, (char *to))                                                                \
-    X(char *, __gets_chk, (char *to, size_t size))                                                 \
-    X(int, getw, (FILE * stream))                                                                  \
-    X(ssize_t, getline, (char **line, size_t *room, FILE *stream))                                 \
-    X(ssize_t, getdelim, (char **line, size_t *room, int end, FILE *stream))                       \
-    X(ssize_t, __getdelim, (char **line, size_t *room, int end, FILE *stream))                     \
-    X(int, vfscanf, (FILE * stream, const char *format, va_list values))                           \
-    X(int, __isoc99_vfscanf, (FILE * stream, const char *format, va_list values))                  \
-    X(int, __isoc23_vfscanf, (FILE * stream, const char *format, va_list values))                  \
-    X(wint_t, fgetwc, (FILE * stream))                                                             \
-    X(wint_t, getwc, (FILE * stream))                                                              \
-    X(wint_t, fgetwc_unlocked, (FILE * stream))                                                    \
-    X(wint_t, getwc_unlocked, (FILE * stream))                                                     \
-    X(wint_t, getwchar, (void))                                                                    \
-    X(wint_t, getwchar_unlocked, (void))                                                           \
-    X(wchar_t *, fgetws, (wchar_t * to, int room, FILE *stream))                                   \
-    X(wchar_t *, fgetws_unlocked, (wchar_t * to, int room, FILE *stream))                          \
-    X(wchar_t *, __fgetws_chk, (wchar_t * to, size_t size, int room, FILE *stream))                \
-    X(wchar_t *, __fgetws_unlocked_chk, (wchar_t * to, size_t size, int room, FILE *stream))       \
-    X(int, vfwscanf, (FILE * stream, const wchar_t *format, va_list values))                       \
-    X(int, __isoc99_vfwscanf, (FILE * stream, const wchar_t *format, va_list values))              \
-    X(int, __isoc23_vfwscanf, (FILE * stream, const wchar_t *format, va_list values))              \
-    X(int, fseek, (FILE * stream, long offset, int whence))                                        \
-    X(int, fseeko, (FILE * stream, off64_t offset, int whence))                                    \
-    X(int, fseeko64, (FILE * stream, off64_t offset, int whence))                                  \
-    X(int, fsetpos, (FILE * stream, const void *position))                                         \
-    X(int, fsetpos64, (FILE * stream, const void *position))                                       \
-    X(void, rewind, (FILE * stream))
+      (void *to, size_t room, size_t size, size_t count, FILE *stream), NULL)                      \
+    X(char *, fgets, (char *to, int room, FILE *stream), NULL)                                     \
+    X(char *, _IO_fgets, (char *to, int room, FILE *stream), NULL)                                 \
+    X(char *, fgets_unlocked, (char *to, int room, FILE *stream), NULL)                            \
+    X(char *, __fgets_chk, (char *to, size_t size, int room, FILE *stream), NULL)                  \
+    X(char *, __fgets_unlocked_chk, (char *to, size_t size, int room, FILE *stream), NULL)         \
+    X(int, fgetc, (FILE * stream), NULL)                                                           \
+    X(int, getc, (FILE * stream), NULL)                                                            \
+    X(int, _IO_getc, (FILE * stream), NULL)                                                        \
+    X(int, fgetc_unlocked, (FILE * stream), NULL)                                                  \
+    X(int, getc_unlocked, (FILE * stream), NULL)                                                   \
+    X(int, getchar, (void), NULL)                                                                  \
+    X(int, getchar_unlocked, (void), NULL)                                                         \
+    X(int, __uflow, (FILE * stream), NULL)                                                         \
+    X(int, __underflow, (FILE * stream), NULL)                                                     \
+    X(char *, gets, (char *to), NULL)                                                              \
+    X(char *, _IO_gets, (char *to), NULL)                                                          \
+    X(char *, __gets_chk, (char *to, size_t size), NULL)                                           \
+    X(int, getw, (FILE * stream), NULL)                                                            \
+    X(ssize_t, getline, (char **line, size_t *room, FILE *stream), NULL)                           \
+    X(ssize_t, getdelim, (char **line, size_t *room, int end, FILE *stream), NULL)                 \
+    X(ssize_t, __getdelim, (char **line, size_t *room, int end, FILE *stream), NULL)               \
+    X(int, vfscanf, (FILE * stream, const char *format, va_list values), NULL)                     \
+    X(int, __isoc99_vfscanf, (FILE * stream, const char *format, va_list values), NULL)            \
+    X(int, __isoc23_vfscanf, (FILE * stream, const char *format, va_list values), NULL)            \
+    X(wint_t, fgetwc, (FILE * stream), NULL)                                                       \
+    X(wint_t, getwc, (FILE * stream), NULL)                                                        \
+    X(wint_t, fgetwc_unlocked, (FILE * stream), NULL)                                              \
+    X(wint_t, getwc_unlocked, (FILE * stream), NULL)                                               \
+    X(wint_t, getwchar, (void), NULL)                                                              \
+    X(wint_t, getwchar_unlocked, (void), NULL)                                                     \
+    X(wchar_t *, fgetws, (wchar_t * to, int room, FILE *stream), NULL)                             \
+    X(wchar_t *, fgetws_unlocked, (wchar_t * to, int room, FILE *stream), NULL)                    \
+    X(wchar_t *, __fgetws_chk, (wchar_t * to, size_t size, int room, FILE *stream), NULL)          \
+    X(wchar_t *, __fgetws_unlocked_chk, (wchar_t * to, size_t size, int room, FILE *stream), NULL) \
+    X(int, vfwscanf, (FILE * stream, const wchar_t *format, va_list values), NULL)                 \
+    X(int, __isoc99_vfwscanf, (FILE * stream, const wchar_t *format, va_list values), NULL)        \
+    X(int, __isoc23_vfwscanf, (FILE * stream, const wchar_t *format, va_list values), NULL)        \
+    X(int, fseek, (FILE * stream, long offset, int whence), NULL)                                  \
+    X(int, fseeko, (FILE * stream, off64_t offset, int whence), NULL)                              \
+    X(int, fseeko64, (FILE * stream, off64_t offset, int whence), NULL)                            \
+    X(int, fsetpos, (FILE * stream, const void *position), NULL)                                   \
+    X(int, fsetpos64, (FILE * stream, const void *position), NULL)                                 \
+    X(void, rewind, (FILE * stream), NULL)
 
 #define REAL_DESCRIPTOR(X)                                                                         \
     X(off64_t, lseek, (int fd, off64_t offset, int whence), early_lseek)                           \
@@ -266,66 +296,38 @@ struct aiocb;
     X(int, __fcntl, (int fd, int command, ...), early_fcntl)
 
 #define REAL_PROCESS(X)                                                                            \
+    X(int, posix_spawn_file_actions_addchdir_np,                                                   \
+      (posix_spawn_file_actions_t * actions, const char *path), NULL)                              \
+    X(int, posix_spawn_file_actions_addfchdir_np,                                                  \
+      (posix_spawn_file_actions_t * actions, int fd), NULL)                                        \
     X(int, execve, (const char *path, char *const argv[], char *const envp[]), early_execve)       \
     X(int, execvpe, (const char *file, char *const argv[], char *const envp[]), NULL)              \
     X(int, execveat,                                                                               \
-      (int folder, const char *path, char *const argv[], char *const envp[], int flags), early_execveat) \
+      (int folder, const char *path, char *const argv[], char *const envp[], int flags),           \
+      early_execveat)                                                                              \
     X(int, fexecve, (int fd, char *const argv[], char *const envp[]), NULL)                        \
+    X(int, system, (const char *command), NULL)                                                    \
+    X(FILE *, popen, (const char *command, const char *mode), NULL)                                \
+    X(int, pclose, (FILE * stream), NULL)                                                          \
     X(void, _exit, (int status), early_exit)                                                       \
     X(void, _Exit, (int status), early_exit)                                                       \
     X(long, syscall, SYSCALL_ARGS, early_syscall)                                                  \
     X(int, prctl, (int option, ...), NULL)
 
-/* X(result, name, parameters). Other names that no signal handler may call. */
-#define REAL_LATE_NAMES(X)                                                                         \
-    X(int, mkstemp, (char *pattern))                                                               \
-    X(int, mkstemp64, (char *pattern))                                                             \
-    X(int, mkostemp, (char *pattern, int flags))                                                   \
-    X(int, mkostemp64, (char *pattern, int flags))                                                 \
-    X(int, mkstemps, (char *pattern, int suffix))                                                  \
-    X(int, mkstemps64, (char *pattern, int suffix))                                                \
-    X(int, mkostemps, (char *pattern, int suffix, int flags))                                      \
-    X(int, mkostemps64, (char *pattern, int suffix, int flags))                                    \
-    X(FILE *, tmpfile, (void))                                                                     \
-    X(FILE *, tmpfile64, (void))                                                                   \
-    X(int, euidaccess, (const char *path, int mode))                                               \
-    X(int, eaccess, (const char *path, int mode))                                                  \
-    X(char *, __realpath_chk, (const char *path, char *to, size_t room))                           \
-    X(char *, canonicalize_file_name, (const char *path))                                          \
-    X(DIR *, opendir, (const char *path))                                                          \
-    X(DIR *, fdopendir, (int fd))                                                                  \
-    X(int, closedir, (DIR * folder))                                                               \
-    X(struct dirent *, readdir, (DIR * folder))                                                    \
-    X(struct dirent *, readdir64, (DIR * folder))                                                  \
-    X(int, readdir_r, READDIR_R_ARGS)                                                              \
-    X(int, readdir64_r, READDIR_R_ARGS)                                                            \
-    X(int, scandir, SCANDIR_ARGS)                                                                  \
-    X(int, scandir64, SCANDIR_ARGS)                                                                \
-    X(int, scandirat, SCANDIRAT_ARGS)                                                              \
-    X(int, scandirat64, SCANDIRAT_ARGS)                                                            \
-    X(int, ftw, FTW_ARGS)                                                                          \
-    X(int, ftw64, FTW_ARGS)                                                                        \
-    X(FTS *, fts_open, FTS_OPEN_ARGS)                                                              \
-    X(FTS *, fts64_open, FTS_OPEN_ARGS)                                                            \
-    X(FTSENT *, fts_read, (FTS * walk))                                                            \
-    X(FTSENT *, fts64_read, (FTS * walk))                                                          \
-    X(FTSENT *, fts_children, (FTS * walk, int options))                                           \
-    X(FTSENT *, fts64_children, (FTS * walk, int options))                                         \
-    X(int, posix_spawn_file_actions_addchdir_np,                                                   \
-      (posix_spawn_file_actions_t * actions, const char *path))                                    \
-    X(int, posix_spawn_file_actions_addfchdir_np, (posix_spawn_file_actions_t * actions, int fd))  \
-    X(int, system, (const char *command))                                                          \
-    X(FILE *, popen, (const char *command, const char *mode))                                      \
-    X(int, pclose, (FILE * stream))
-
-/* X(result, slot, parameters, early, name, version): kinds A and B */
+/* X(result, slot, parameters, early, name, version) */
 #define REAL_VERSIONED(X)                                                                          \
-    X(off64_t, llseek,                                                                             \
-      (int fd, off64_t offset, int whence), early_lseek, "llseek", LLSEEK_VERSION)                 \
+    X(off64_t, llseek, (int fd, off64_t offset, int whence), early_lseek, "llseek",                \
+      LLSEEK_VERSION)                                                                              \
     X(int, posix_spawn, SPAWN_ARGS, NULL, "posix_spawn", SPAWN_VERSION)                            \
     X(int, posix_spawnp, SPAWN_ARGS, NULL, "posix_spawnp", SPAWN_VERSION)                          \
     X(int, posix_spawn_old, SPAWN_ARGS, NULL, "posix_spawn", SPAWN_OLD_VERSION)                    \
     X(int, posix_spawnp_old, SPAWN_ARGS, NULL, "posix_spawnp", SPAWN_OLD_VERSION)                  \
+    X(int, nftw, NFTW_ARGS, NULL, "nftw", NFTW_VERSION)                                            \
+    X(int, nftw_old, NFTW_ARGS, NULL, "nftw", NFTW_OLD_VERSION)                                    \
+    X(int, nftw64, NFTW_ARGS, NULL, "nftw64", NFTW_VERSION)                                        \
+    X(int, nftw64_old, NFTW_ARGS, NULL, "nftw64", NFTW_OLD_VERSION)                                \
+    X(char *, realpath, (const char *path, char *to), NULL, "realpath", REALPATH_VERSION)          \
+    X(char *, realpath_old, (const char *path, char *to), NULL, "realpath", REALPATH_OLD_VERSION)  \
     X(ssize_t, aio_return, (struct aiocb * control), NULL, "aio_return", AIO_VERSION)              \
     X(ssize_t, aio_return_old, (struct aiocb * control), NULL, "aio_return", AIO_OLD_VERSION)      \
     X(ssize_t, aio_return64, (struct aiocb * control), NULL, "aio_return64", AIO_VERSION)          \
@@ -333,44 +335,31 @@ struct aiocb;
     X(void, quick_exit, (int status), NULL, "quick_exit", QUICK_EXIT_VERSION)                      \
     X(void, quick_exit_old, (int status), NULL, "quick_exit", QUICK_EXIT_OLD_VERSION)
 
-/* X(result, slot, parameters, name, version): kind C */
-#define REAL_LATE_VERSIONED(X)                                                                     \
-    X(int, nftw, NFTW_ARGS, "nftw", NFTW_VERSION)                                                  \
-    X(int, nftw_old, NFTW_ARGS, "nftw", NFTW_OLD_VERSION)                                          \
-    X(int, nftw64, NFTW_ARGS, "nftw64", NFTW_VERSION)                                              \
-    X(int, nftw64_old, NFTW_ARGS, "nftw64", NFTW_OLD_VERSION)                                      \
-    X(char *, realpath, (const char *path, char *to), "realpath", REALPATH_VERSION)                \
-    X(char *, realpath_old, (const char *path, char *to), "realpath", REALPATH_OLD_VERSION)
-
-#define REAL_AT_START(X)                                                                           \
-    REAL_OPEN(X) REAL_READ(X) REAL_TOUCH(X) REAL_ADVICE(X) REAL_COPY(X) REAL_DESCRIPTOR(X)         \
-    REAL_PROCESS(X)
-#define REAL_LATER(X) REAL_STDIO(X) REAL_LATE_NAMES(X)
+#define REAL_ALL(X)                                                                                \
+    REAL_OPEN(X) REAL_READ(X) REAL_TOUCH(X) REAL_ADVICE(X) REAL_COPY(X) REAL_STDIO(X)              \
+    REAL_DESCRIPTOR(X) REAL_PROCESS(X)
 
 #define REAL_SLOT(result, name, parameters, ...) result(*name) parameters;
 struct foretell_real {
-    REAL_AT_START(REAL_SLOT)
-    REAL_VERSIONED(REAL_SLOT)
-    REAL_LATER(REAL_SLOT)
-    REAL_LATE_VERSIONED(REAL_SLOT)
+    REAL_ALL(REAL_SLOT) REAL_VERSIONED(REAL_SLOT)
 };
 #undef REAL_SLOT
 
 extern struct foretell_real foretell_real;
 
-/* Fills every slot of kinds A and B, and of kind C where they cannot be looked up later. */
-void foretell_resolve(bool also_late);
+/* By the constructor. suffices: whether look_up.h does; if not, every slot is filled. */
+void foretell_resolve(bool suffices);
 
-/* Fills one slot, by its offset in struct foretell_real. Idempotent; safe to race. */
-void foretell_resolve_late(size_t offset);
+/* The function for an empty slot, by its offset in struct foretell_real. From the constructor on it fills the slot, and reads memory
+ * only. Safe to race, since all store the same value. */
+void *foretell_resolve_slot(size_t offset);
 
-/* A slot of kind A, never NULL. */
-#define REAL(name) (foretell_real.name)
-/* A slot of kind B or C. */
-#define REAL_LATE(name)                                                                            \
-    (__builtin_expect(foretell_real.name == NULL, 0)                                               \
-         ? (foretell_resolve_late(offsetof(struct foretell_real, name)), foretell_real.name)       \
-         : foretell_real.name)
+/* The function behind a hook. */
+#define REAL(name)                                                                                 \
+    (__builtin_expect(foretell_real.name != NULL, 1)                                               \
+         ? foretell_real.name                                                                      \
+         : (__typeof__(foretell_real.name))foretell_resolve_slot(                                  \
+               offsetof(struct foretell_real, name)))
 
 /*
  * Defines an exported hook under a C name of its own, so that attributes and macros of the system's

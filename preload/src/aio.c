@@ -31,7 +31,7 @@ static __attribute__((noinline)) void finished(const struct aiocb *control, ssiz
 
 #define AIO_RETURN_BODY(name)                                                                      \
     {                                                                                              \
-        ssize_t result = REAL_LATE(name)(control);                                                 \
+        ssize_t result = REAL(name)(control);                                                 \
         finished(control, result);                                                                 \
         return result;                                                                             \
     }

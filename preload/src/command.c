@@ -154,7 +154,7 @@ HOOK(int, system, (const char *line))
     if (line != NULL && shell_is_watched())
         return run_command(line);
     foretell_share_descriptors();
-    return REAL_LATE(system)(line);
+    return REAL(system)(line);
 }
 
 /* Streams of shells that were started here. */
@@ -246,7 +246,7 @@ HOOK(FILE *, popen, (const char *line, const char *mode))
     bool closes = false;
     if (!read_mode(mode, &reads, &closes) || !shell_is_watched()) {
         foretell_share_descriptors();
-        FILE *stream = REAL_LATE(popen)(line, mode);
+        FILE *stream = REAL(popen)(line, mode);
         if (stream != NULL)
             foretell_forget(stream->_fileno);
         return stream;
@@ -294,6 +294,6 @@ HOOK(int, pclose, (FILE * stream))
 {
     pid_t pid = foretell_take_pipe(stream);
     foretell_forget(stream->_fileno);
-    return pid == 0 ? REAL_LATE(pclose)(stream)
-                    : foretell_wait_for_pipe(pid, REAL_LATE(fclose)(stream));
+    return pid == 0 ? REAL(pclose)(stream)
+                    : foretell_wait_for_pipe(pid, REAL(fclose)(stream));
 }

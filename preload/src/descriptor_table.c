@@ -16,9 +16,9 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-static struct descriptor first_page[TABLE_PAGE_ENTRIES];
+BEHIND_IN_BSS("1") static struct descriptor first_page[TABLE_PAGE_ENTRIES];
 
-struct descriptor *foretell_table[TABLE_PAGES] = {first_page};
+BEHIND_IN_DATA struct descriptor *foretell_table[TABLE_PAGES] = {first_page};
 uint32_t foretell_epoch = 1; /* zeroed entries are of epoch 0 */
 
 struct descriptor *foretell_entry_make(int fd)
@@ -47,7 +47,7 @@ struct descriptor *foretell_entry_make(int fd)
  * place is lost if a signal handler jumps out of the question. When all are lost, no kind can be found out.
  */
 #define QUESTIONS 8u
-static struct statx answers[QUESTIONS];
+BEHIND_IN_BSS("2") static struct statx answers[QUESTIONS];
 static uint8_t taken[QUESTIONS];
 
 enum kind { NOT_ASKED, NOT_OPEN, REGULAR, OTHER };
@@ -87,7 +87,7 @@ static enum kind kind_of(int fd, struct known_file *file)
 
 /* More files than programs lock, and few enough to be searched at each exec. */
 #define LOCKED_MAX 256u
-struct file_identity foretell_locked[LOCKED_MAX];
+BEHIND_IN_BSS("2") struct file_identity foretell_locked[LOCKED_MAX];
 size_t foretell_locked_count;
 
 /* Whether any descriptor owes stalls. */

@@ -54,11 +54,10 @@ enum handing {
 };
 
 static enum handing handing;
-static char path[PATH_MAX];
 static char address[ADDRESS_BYTES];
 static struct introduction introduction = {.address = address};
 static struct library library = {
-    .path = path, .locked = foretell_locked, .locked_count = &foretell_locked_count};
+    .loaded = true, .locked = foretell_locked, .locked_count = &foretell_locked_count};
 
 static bool begins(const char *entry, const char *name)
 {
@@ -109,8 +108,8 @@ static bool read_private(const char *text)
 static bool names_library(const char *value)
 {
     size_t length = strlen(value);
-    size_t ours = strlen(path);
-    return length >= ours && strcmp(value + length - ours, path) == 0 &&
+    size_t ours = strlen(library.path);
+    return length >= ours && strcmp(value + length - ours, library.path) == 0 &&
            (length == ours || value[length - ours - 1] == ':');
 }
 
@@ -137,9 +136,9 @@ static void take_out(char **block, const char *one, const char *other, bool init
 
 const struct introduction *foretell_environment_take(char **initial, const char *file)
 {
-    if (environ == NULL || file[0] != '/' || strlen(file) >= sizeof path)
+    if (environ == NULL || file[0] != '/' || strlen(file) >= PATH_MAX)
         return NULL;
-    (void)strcpy(path, file);
+    library.path = file;
     char *preload = NULL;
     char *private = NULL;
     for (char **entry = environ; *entry != NULL; entry++) {
@@ -297,7 +296,7 @@ static void add(struct environment *environment, char *const envp[])
         to += seen->preload_bytes;
         *to++ = ':';
     }
-    (void)strcpy(to, path);
+    (void)strcpy(to, library.path);
     if (seen->count > 0)
         memcpy(variables, envp, seen->count * sizeof *variables);
     variables[seen->count] = preload;
@@ -347,7 +346,7 @@ static bool take_memory(struct environment *environment, size_t bytes)
 static size_t work_bytes(const struct survey *seen)
 {
     return sizeof(struct work) + (seen->count + 3) * sizeof(char *) + PRIVATE_BYTES +
-           sizeof PRELOAD + seen->preload_bytes + 1 + strlen(path);
+           sizeof PRELOAD + seen->preload_bytes + 1 + strlen(library.path);
 }
 
 /* B, where the library may go along. */

@@ -329,8 +329,9 @@ static bool defines_needed_version(struct look *look)
     return false;
 }
 
-/* C: look->text names the program's dynamic linker. Uses look for that file. */
-static bool loader_fits(const struct library *library, struct look *look,
+/* C: look->text names the program's dynamic linker. Uses look for that file. Not inlined: the caller's frame lies below the deepest
+ * calls, and there may be little stack. */
+__attribute__((noinline)) static bool loader_fits(const struct library *library, struct look *look,
                         struct file_identity *loader)
 {
     if (!find_file(AT_FDCWD, look->text, 0, look))
@@ -345,20 +346,42 @@ static bool loader_fits(const struct library *library, struct look *look,
     return fits;
 }
 
-/* F. Leaves the library's kind. It tries what ld.so will do, which can fail for many reasons: rights,
- * descriptors, a mount without exec. faccessat disregards capabilities that this process has and the
- * program will not have. */
-static bool library_is_there(const struct library *library, struct look *look)
+/* This object's own header, which ld maps with its first segment. */
+extern const Elf64_Ehdr __ehdr_start __attribute__((visibility("hidden")));
+
+static void leave_kind(struct look *look, const Elf64_Ehdr *header)
 {
-    struct kind *kind = &look->kind;
+    memcpy(look->kind.identity, header->e_ident, sizeof look->kind.identity);
+    look->kind.machine = header->e_machine;
+}
+
+static bool is_library(const struct library *library, const struct look *look)
+{
+    return library->file.inode == 0 || is_same(identity_of(&look->status), library->file);
+}
+
+/* Whether ld.so, which has loaded the library here, would load it again. X_OK fails on a mount without exec; it also does if the file is
+ * not executable, which a library need not be. */
+static bool loads_again(const struct library *library, struct look *look)
+{
+    if (!library->loaded || library->file.inode == 0 ||
+        syscall(SYS_faccessat, AT_FDCWD, library->path, R_OK | X_OK) != 0 ||
+        !find_file(AT_FDCWD, library->path, 0, look) || !is_library(library, look))
+        return false;
+    leave_kind(look, &__ehdr_start);
+    return true;
+}
+
+/* Tries what ld.so will do, which can fail for many reasons: rights, descriptors, a mount without exec. */
+static bool loads(const struct library *library, struct look *look)
+{
     if (syscall(SYS_faccessat, AT_FDCWD, library->path, R_OK) != 0 ||
         !open_file(AT_FDCWD, library->path, 0, look))
         return false;
     bool there = false;
-    if ((library->file.inode == 0 || is_same(identity_of(&look->status), library->file)) &&
+    if (is_library(library, look) &&
         read_at(look->fd, 0, &look->header, sizeof look->header) == (long)sizeof look->header) {
-        memcpy(kind->identity, look->header.e_ident, sizeof kind->identity);
-        kind->machine = look->header.e_machine;
+        leave_kind(look, &look->header);
         void *page = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_EXEC, MAP_PRIVATE, look->fd, 0);
         there = page != MAP_FAILED;
         if (there)
@@ -366,6 +389,12 @@ static bool library_is_there(const struct library *library, struct look *look)
     }
     close_file(look->fd);
     return there;
+}
+
+/* F. Leaves the library's kind. faccessat disregards capabilities that this process has and the program will not have. */
+static bool library_is_there(const struct library *library, struct look *look)
+{
+    return loads_again(library, look) || loads(library, look);
 }
 
 /* E: whether real and effective user or group differ, as the kernel sees it at an exec. */

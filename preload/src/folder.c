@@ -19,7 +19,7 @@ static __attribute__((noinline)) void opened_folder(uint64_t start_ns, const cha
 
 HOOK(DIR *, opendir, (const char *path))
 {
-    NAMING_BODY(DIR *, REAL_LATE(opendir)(path), opened_folder(start_ns, path, result));
+    NAMING_BODY(DIR *, REAL(opendir)(path), opened_folder(start_ns, path, result));
 }
 
 /* A descriptor that was opened without O_DIRECTORY is known to be a folder's only now. */
@@ -31,14 +31,14 @@ static __attribute__((noinline)) void opened_descriptor(uint64_t start_ns, int f
 
 HOOK(DIR *, fdopendir, (int fd))
 {
-    NAMING_BODY(DIR *, REAL_LATE(fdopendir)(fd), opened_descriptor(start_ns, fd, result));
+    NAMING_BODY(DIR *, REAL(fdopendir)(fd), opened_descriptor(start_ns, fd, result));
 }
 
 HOOK(int, closedir, (DIR * folder))
 {
     if (folder != NULL)
         foretell_forget(dirfd(folder));
-    return REAL_LATE(closedir)(folder);
+    return REAL(closedir)(folder);
 }
 
 /* Counted only. */
@@ -50,7 +50,7 @@ static void read_folder(uint64_t start_ns)
 #define READDIR(name)                                                                              \
     HOOK(struct dirent *, name, (DIR * folder))                                                    \
     {                                                                                              \
-        NAMING_BODY(struct dirent *, REAL_LATE(name)(folder), read_folder(start_ns));              \
+        NAMING_BODY(struct dirent *, REAL(name)(folder), read_folder(start_ns));              \
     }
 READDIR(readdir)
 READDIR(readdir64)
@@ -58,7 +58,7 @@ READDIR(readdir64)
 #define READDIR_R(name)                                                                            \
     HOOK(int, name, READDIR_R_ARGS)                                                                \
     {                                                                                              \
-        NAMING_BODY(int, REAL_LATE(name)(folder, to, place), read_folder(start_ns));              \
+        NAMING_BODY(int, REAL(name)(folder, to, place), read_folder(start_ns));              \
     }
 READDIR_R(readdir_r)
 READDIR_R(readdir64_r)
@@ -77,7 +77,7 @@ static void scanned(uint64_t start_ns, int folder, const char *path, int result)
 #define SCANDIR(name)                                                                              \
     HOOK(int, name, SCANDIR_ARGS)                                                                  \
     {                                                                                              \
-        NAMING_BODY(int, REAL_LATE(name)(path, list, filter, compare),                             \
+        NAMING_BODY(int, REAL(name)(path, list, filter, compare),                             \
                     scanned(start_ns, AT_FDCWD, path, result));                                    \
     }
 SCANDIR(scandir)
@@ -86,7 +86,7 @@ SCANDIR(scandir64)
 #define SCANDIRAT(name)                                                                            \
     HOOK(int, name, SCANDIRAT_ARGS)                                                                \
     {                                                                                              \
-        NAMING_BODY(int, REAL_LATE(name)(folder, path, list, filter, compare),                     \
+        NAMING_BODY(int, REAL(name)(folder, path, list, filter, compare),                     \
                     scanned(start_ns, folder, path, result));                                      \
     }
 SCANDIRAT(scandirat)
@@ -114,10 +114,10 @@ static __attribute__((noinline)) void walk_begins(const char *path)
             walk_begins(path);                                                                     \
         return call;                                                                               \
     }
-HOOK(int, ftw, FTW_ARGS) WALK_BODY(REAL_LATE(ftw)(path, each, descriptors))
-HOOK(int, ftw64, FTW_ARGS) WALK_BODY(REAL_LATE(ftw64)(path, each, descriptors))
+HOOK(int, ftw, FTW_ARGS) WALK_BODY(REAL(ftw)(path, each, descriptors))
+HOOK(int, ftw64, FTW_ARGS) WALK_BODY(REAL(ftw64)(path, each, descriptors))
 
-#define NFTW_BODY(name) WALK_BODY(REAL_LATE(name)(path, each, descriptors, flags))
+#define NFTW_BODY(name) WALK_BODY(REAL(name)(path, each, descriptors, flags))
 #if HAS_OLD_NAMES
 HOOK_VERSION(int, nftw, "nftw@@" NFTW_VERSION, NFTW_ARGS) NFTW_BODY(nftw)
 HOOK_VERSION(int, nftw_old, "nftw@" NFTW_OLD_VERSION, NFTW_ARGS) NFTW_BODY(nftw_old)
@@ -138,7 +138,7 @@ static __attribute__((noinline)) void walk_began(uint64_t start_ns, char *const 
 #define FTS_OPEN(name)                                                                             \
     HOOK(FTS *, name, FTS_OPEN_ARGS)                                                               \
     {                                                                                              \
-        NAMING_BODY(FTS *, REAL_LATE(name)(paths, options, compare),                               \
+        NAMING_BODY(FTS *, REAL(name)(paths, options, compare),                               \
                     walk_began(start_ns, paths, result));                                          \
     }
 FTS_OPEN(fts_open)
@@ -165,7 +165,7 @@ static __attribute__((noinline)) void walked(uint64_t start_ns, const FTS *walk,
 #define FTS_READ(name)                                                                             \
     HOOK(FTSENT *, name, (FTS * walk))                                                             \
     {                                                                                              \
-        NAMING_BODY(FTSENT *, REAL_LATE(name)(walk), walked(start_ns, walk, result));              \
+        NAMING_BODY(FTSENT *, REAL(name)(walk), walked(start_ns, walk, result));              \
     }
 FTS_READ(fts_read)
 FTS_READ(fts64_read)
@@ -173,7 +173,7 @@ FTS_READ(fts64_read)
 #define FTS_CHILDREN(name)                                                                         \
     HOOK(FTSENT *, name, (FTS * walk, int options))                                                \
     {                                                                                              \
-        NAMING_BODY(FTSENT *, REAL_LATE(name)(walk, options), read_folder(start_ns));              \
+        NAMING_BODY(FTSENT *, REAL(name)(walk, options), read_folder(start_ns));              \
     }
 FTS_CHILDREN(fts_children)
 FTS_CHILDREN(fts64_children)

@@ -7,13 +7,13 @@
  * page; a program's environment has two or three. process_vm_readv would ask for many pages at once, but
  * a sandbox may kill for it, since it also reads other processes. glibc itself calls rt_sigprocmask.
  *
- * B. Memory for a new environment. A process that calls exec itself maps it, and unmaps it if the call
- * returns. In a vfork child the mapping would stay with the parent, one for each program that it starts.
- * So the vfork children of a thread use one piece of memory in turn: while one runs, the thread waits.
- * The thread pointer, which a vfork child shares, identifies the piece. A child made by clone may share it
- * and run beside others. So a piece is taken by compare-and-swap, and the kernel marks it free when the
- * child executes or ends (set_tid_address). The number of pieces is bounded; a child that gets none
- * executes its program without the library.
+ * B. Memory for a new environment. Each thread has one piece, which is kept for its next exec: a new mapping would have to be
+ * filled with pages and given back each time, and in a vfork child it would stay with the parent. The vfork children of
+ * a thread use its piece in turn: while one runs, the thread waits. The thread pointer, which a vfork child shares, identifies the
+ * piece. A child made by clone may share it and run beside others, and a signal handler may interrupt its thread's exec. So
+ * a piece is taken by compare-and-swap. The process gives it back when its call has returned; from a vfork child the kernel takes
+ * it when the child executes or ends (set_tid_address). The number of pieces is bounded. A process that gets none maps
+ * memory for one call; a vfork child that gets none executes its program without the library.
  */
 #include "memory.h"
 #include "state.h"
@@ -69,7 +69,7 @@ struct piece {
 };
 
 /* As many threads of one process may use vfork. Each takes some KiB. */
-static struct piece pieces[64];
+BEHIND_IN_BSS("2") static struct piece pieces[64];
 
 static pid_t raw_pid(void)
 {
@@ -100,48 +100,77 @@ static void *map(size_t bytes)
     return memory != MAP_FAILED ? memory : NULL;
 }
 
+/* Takes the piece for this process. */
+static bool take(struct piece *piece)
+{
+    pid_t nobody = 0;
+    return __atomic_compare_exchange_n(&piece->user, &nobody, raw_pid(), false, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_ACQUIRE);
+}
+
+static void give_back(struct piece *piece)
+{
+    __atomic_store_n(&piece->user, 0, __ATOMIC_RELEASE);
+}
+
 /* Takes a piece and has the kernel store 0 in it later. False if it is taken, or if the program itself has
  * given the kernel an address for this. A kernel that does not report such an address (without
  * CONFIG_CHECKPOINT_RESTORE) is taken to have none. */
-static bool take_piece(struct piece *piece)
+static bool take_for_child(struct piece *piece)
 {
     int *told = NULL;
     (void)syscall(SYS_prctl, PR_GET_TID_ADDRESS, &told);
-    pid_t nobody = 0;
-    if (told != NULL || !__atomic_compare_exchange_n(&piece->user, &nobody, raw_pid(), false,
-                                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+    if (told != NULL || !take(piece))
         return false;
     (void)syscall(SYS_set_tid_address, &piece->user);
     return true;
 }
 
-static void leave_piece(struct piece *piece)
+static void give_back_of_child(struct piece *piece)
 {
     (void)syscall(SYS_set_tid_address, NULL);
-    __atomic_store_n(&piece->user, 0, __ATOMIC_RELEASE);
+    give_back(piece);
 }
 
-static void *memory_of_child(size_t bytes)
+/* The memory of a piece that was taken, with room for so many bytes; NULL if there is none. */
+static void *memory_of(struct piece *piece, size_t bytes)
 {
-    struct piece *piece = own_piece();
-    if (piece == NULL || !take_piece(piece))
-        return NULL;
     if (piece->bytes < bytes) {
         if (piece->memory != NULL)
             (void)munmap(piece->memory, piece->bytes);
         piece->memory = map(bytes);
         piece->bytes = piece->memory != NULL ? bytes : 0;
     }
-    if (piece->memory == NULL)
-        leave_piece(piece);
     return piece->memory;
+}
+
+static void *memory_of_child(size_t bytes)
+{
+    struct piece *piece = own_piece();
+    if (piece == NULL || !take_for_child(piece))
+        return NULL;
+    void *memory = memory_of(piece, bytes);
+    if (memory == NULL)
+        give_back_of_child(piece);
+    return memory;
+}
+
+static void *memory_of_process(size_t bytes)
+{
+    struct piece *piece = own_piece();
+    if (piece == NULL || !take(piece))
+        return map(bytes);
+    void *memory = memory_of(piece, bytes);
+    if (memory == NULL)
+        give_back(piece);
+    return memory;
 }
 
 void *foretell_exec_memory(size_t bytes)
 {
     int saved = errno;
     bytes = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-    void *memory = foretell_is_own_process() ? map(bytes) : memory_of_child(bytes);
+    void *memory = foretell_is_own_process() ? memory_of_process(bytes) : memory_of_child(bytes);
     errno = saved;
     return memory;
 }
@@ -149,9 +178,12 @@ void *foretell_exec_memory(size_t bytes)
 void foretell_exec_memory_release(void *memory, size_t bytes)
 {
     int saved = errno;
-    if (foretell_is_own_process())
-        (void)munmap(memory, bytes);
+    struct piece *piece = own_piece();
+    if (!foretell_is_own_process())
+        give_back_of_child(piece); /* which it got in foretell_exec_memory */
+    else if (piece != NULL && piece->memory == memory)
+        give_back(piece);
     else
-        leave_piece(own_piece()); /* which it got in foretell_exec_memory */
+        (void)munmap(memory, bytes);
     errno = saved;
 }

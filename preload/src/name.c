@@ -67,7 +67,7 @@ HOOK(int, faccessat, (int folder, const char *path, int mode, int flags))
 #define EFFECTIVE_ACCESS(name)                                                                     \
     HOOK(int, name, (const char *path, int mode))                                                  \
     {                                                                                              \
-        NAME_BODY(int, FORETELL_TOUCH_STAT, AT_FDCWD, path, REAL_LATE(name)(path, mode));          \
+        NAME_BODY(int, FORETELL_TOUCH_STAT, AT_FDCWD, path, REAL(name)(path, mode));          \
     }
 EFFECTIVE_ACCESS(euidaccess)
 EFFECTIVE_ACCESS(eaccess)
@@ -114,28 +114,28 @@ HOOK(ssize_t, __readlinkat_chk,
 #if HAS_OLD_NAMES
 HOOK_VERSION(char *, realpath, "realpath@@" REALPATH_VERSION, (const char *path, char *to))
 {
-    REALPATH_BODY(REAL_LATE(realpath)(path, to));
+    REALPATH_BODY(REAL(realpath)(path, to));
 }
 
 HOOK_VERSION(char *, realpath_old, "realpath@" REALPATH_OLD_VERSION, (const char *path, char *to))
 {
-    REALPATH_BODY(REAL_LATE(realpath_old)(path, to));
+    REALPATH_BODY(REAL(realpath_old)(path, to));
 }
 #else
 HOOK(char *, realpath, (const char *path, char *to))
 {
-    REALPATH_BODY(REAL_LATE(realpath)(path, to));
+    REALPATH_BODY(REAL(realpath)(path, to));
 }
 #endif
 
 HOOK(char *, __realpath_chk, (const char *path, char *to, size_t room))
 {
-    REALPATH_BODY(REAL_LATE(__realpath_chk)(path, to, room));
+    REALPATH_BODY(REAL(__realpath_chk)(path, to, room));
 }
 
 HOOK(char *, canonicalize_file_name, (const char *path))
 {
-    REALPATH_BODY(REAL_LATE(canonicalize_file_name)(path));
+    REALPATH_BODY(REAL(canonicalize_file_name)(path));
 }
 
 HOOK(int, chdir, (const char *path))

@@ -97,7 +97,7 @@ HOOK(int, open_by_handle_at, (int mount, struct file_handle *handle, int flags))
 #define MKSTEMP(name, parameters, ...)                                                             \
     HOOK(int, name, parameters)                                                                    \
     {                                                                                              \
-        OPEN_BODY(O_RDWR, AT_FDCWD, NULL, REAL_LATE(name)(__VA_ARGS__));                           \
+        OPEN_BODY(O_RDWR, AT_FDCWD, NULL, REAL(name)(__VA_ARGS__));                           \
     }
 MKSTEMP(mkstemp, (char *pattern), pattern)
 MKSTEMP(mkstemp64, (char *pattern), pattern)
@@ -112,9 +112,9 @@ MKSTEMP(mkostemps64, (char *pattern, int suffix, int flags), pattern, suffix, fl
     HOOK(FILE *, name, (void))                                                                     \
     {                                                                                              \
         if (UNLIKELY(!foretell_active))                                                            \
-            return REAL_LATE(name)();                                                              \
+            return REAL(name)();                                                              \
         uint64_t start_ns = open_begins();                                                         \
-        FILE *stream = REAL_LATE(name)();                                                          \
+        FILE *stream = REAL(name)();                                                          \
         foretell_opened(stream != NULL ? stream->_fileno : -1, O_RDWR, AT_FDCWD, NULL, start_ns);  \
         return stream;                                                                             \
     }

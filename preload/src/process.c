@@ -82,7 +82,7 @@ static int run_path(const char *path, char *const argv[], char *const envp[])
 
 static int run_file(const char *file, char *const argv[], char *const envp[])
 {
-    EXEC_BODY(envp, by_name(file), true, REAL_LATE(execvpe)(file, argv, environment.variables));
+    EXEC_BODY(envp, by_name(file), true, REAL(execvpe)(file, argv, environment.variables));
 }
 
 HOOK(int, execve, (const char *path, char *const argv[], char *const envp[]))
@@ -116,7 +116,7 @@ HOOK(int, execveat,
 HOOK(int, fexecve, (int fd, char *const argv[], char *const envp[]))
 {
     struct executed executed = {.folder = fd, .path = "", .flags = AT_EMPTY_PATH};
-    EXEC_BODY(envp, executed, false, REAL_LATE(fexecve)(fd, argv, environment.variables));
+    EXEC_BODY(envp, executed, false, REAL(fexecve)(fd, argv, environment.variables));
 }
 
 static size_t count_arguments(const char *first, va_list rest)
@@ -169,7 +169,7 @@ static bool spawn_changes_folder;
     HOOK(int, name, parameters)                                                                    \
     {                                                                                              \
         __atomic_store_n(&spawn_changes_folder, true, __ATOMIC_RELAXED);                           \
-        return REAL_LATE(name) call;                                                               \
+        return REAL(name) call;                                                               \
     }
 ADDS_FOLDER(posix_spawn_file_actions_addchdir_np,
             (posix_spawn_file_actions_t * actions, const char *path), (actions, path))
@@ -194,7 +194,7 @@ static char *const no_words[] = {NULL};
         /* Actions must not run twice: a file that they create exists the second time. */          \
         EXEC_MEASURED_BODY(                                                                        \
             false, envp, spawned(path, actions, shell), search,                                    \
-            REAL_LATE(name)(pid, path, actions, attributes, argv, environment.variables), result,  \
+            REAL(name)(pid, path, actions, attributes, argv, environment.variables), result,  \
             actions == NULL ? NULL : argv != NULL ? argv : no_words);                              \
     }
 
@@ -221,7 +221,7 @@ HOOK(int, posix_spawnp, SPAWN_ARGS) SPAWN_BODY(posix_spawnp, true, false)
 #define EXIT_BODY(name)                                                                            \
     {                                                                                              \
         foretell_at_end();                                                                         \
-        REAL_LATE(name)(status);                                                                   \
+        REAL(name)(status);                                                                   \
         __builtin_unreachable();                                                                   \
     }
 HOOK(void, _exit, (int status)) EXIT_BODY(_exit)
@@ -254,5 +254,5 @@ HOOK(int, prctl, (int option, ...))
     va_end(values);
     if (UNLIKELY(foretell_locks_up(option)))
         foretell_notice_lock_up();
-    return REAL_LATE(prctl)(option, first, second, third, fourth);
+    return REAL(prctl)(option, first, second, third, fourth);
 }

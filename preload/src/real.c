@@ -348,38 +348,53 @@ static long early_syscall SYSCALL_ARGS
 #define early_syscall NULL /* not hooked */
 #endif
 
-#define REAL_EARLY(result, name, parameters, early, ...) .name = early,
-struct foretell_real foretell_real = {REAL_AT_START(REAL_EARLY) REAL_VERSIONED(REAL_EARLY)};
+/* Not empty, for it is called before the constructor and must not have a frame (lockup.c). */
+struct foretell_real foretell_real = {.syscall = early_syscall};
 
 /* The names in one text, without pointers: ld.so would have to write each of those. */
 #define NAME_TEXT(result, name, ...) char name[sizeof #name];
 #define NAME(result, name, ...) #name,
 static const struct texts {
-    REAL_AT_START(NAME_TEXT)
-    REAL_LATER(NAME_TEXT)
-} texts = {REAL_AT_START(NAME) REAL_LATER(NAME)};
+    REAL_ALL(NAME_TEXT)
+} texts = {REAL_ALL(NAME)};
 
-struct place {
-    uint16_t text; /* in texts */
-    uint16_t slot; /* in foretell_real */
-};
-#define PLACE(result, name, ...) {offsetof(struct texts, name), offsetof(struct foretell_real, name)},
-static const struct place at_start[] = {REAL_AT_START(PLACE)};
-static const struct place later[] = {REAL_LATER(PLACE)};
-
-struct version {
+typedef void function(void);
+#define EARLY(result, name, parameters, early, ...) (function *)early,
+#define TEXT_AT(result, name, ...) offsetof(struct texts, name),
+/* Of each slot, in the order of struct foretell_real. Those of names with a version follow the others. */
+static function *const raw_calls[] = {REAL_ALL(EARLY) REAL_VERSIONED(EARLY)};
+static const uint16_t texts_at[] = {REAL_ALL(TEXT_AT)};
+#define VERSION(result, slot, parameters, early, name, version) {name, version},
+static const struct {
     const char *name;
     const char *version; /* NULL: the one that is found without */
-    size_t slot;
-};
-#define VERSION(result, slot, parameters, early, name, version)                                    \
-    {name, version, offsetof(struct foretell_real, slot)},
-#define VERSION_LATER(result, slot, parameters, name, version)                                     \
-    {name, version, offsetof(struct foretell_real, slot)},
-static const struct version versions_at_start[] = {REAL_VERSIONED(VERSION)};
-static const struct version versions_later[] = {REAL_LATE_VERSIONED(VERSION_LATER)};
+} versions[] = {REAL_VERSIONED(VERSION)};
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
+#define SLOTS (sizeof foretell_real / sizeof(function *))
+_Static_assert(COUNT(raw_calls) == SLOTS && COUNT(texts_at) + COUNT(versions) == SLOTS, "one each");
+#define SLOT_OF(name) (offsetof(struct foretell_real, name) / sizeof(function *))
+
+/* Whether the constructor has looked around. */
+static bool has_looked;
+
+/* Every member of the structure is one function pointer, which POSIX lets a void * hold. */
+static void **slot_at(size_t slot)
+{
+    return (void **)(void *)&foretell_real + slot;
+}
+
+static const char *name_of(size_t slot)
+{
+    size_t named = COUNT(texts_at);
+    return slot < named ? (const char *)&texts + texts_at[slot] : versions[slot - named].name;
+}
+
+static const char *version_of(size_t slot)
+{
+    size_t named = COUNT(texts_at);
+    return slot < named ? NULL : versions[slot - named].version;
+}
 
 /* Asked for a name of several versions, dlsym finds the oldest before glibc 2.36 (sourceware bug 14932). dlvsym by
  * its name, since not every C library has it. */
@@ -390,10 +405,14 @@ static void *ask_linker(const char *name, const char *version)
     *(void **)&find_version = version != NULL ? dlsym(RTLD_DEFAULT, "dlvsym") : NULL;
     if (find_version != NULL)
         found = find_version(RTLD_NEXT, name, version);
-    return found != NULL ? found : dlsym(RTLD_NEXT, name);
+    if (found == NULL)
+        found = dlsym(RTLD_NEXT, name);
+    if (found == NULL)
+        (void)dlerror(); /* that it was not found is no error that the program should see */
+    return found;
 }
 
-static void *next(const char *name, const char *version)
+static void *look_up(const char *name, const char *version)
 {
     void *found = NULL;
     if (!foretell_next(name, version, &found))
@@ -403,93 +422,40 @@ static void *next(const char *name, const char *version)
     return found;
 }
 
-static void **slot_at(size_t slot)
+/* C: for names that glibc 2.34 to 2.37 lack. */
+static void *nearest_equivalent(size_t slot)
 {
-    /* Every member of the structure is one function pointer, which POSIX lets a void * hold. */
-    return (void **)(void *)((char *)&foretell_real + slot);
+    if (slot == SLOT_OF(__isoc23_vfscanf))
+        return look_up("__isoc99_vfscanf", NULL);
+    if (slot == SLOT_OF(__isoc23_vfwscanf))
+        return look_up("__isoc99_vfwscanf", NULL);
+    return *(void **)(void *)&raw_calls[slot];
 }
 
-static void fill(size_t slot, void *found)
+static void *resolve(size_t slot)
 {
-    if (found != NULL)
-        __atomic_store_n(slot_at(slot), found, __ATOMIC_RELAXED);
+    void *found = look_up(name_of(slot), version_of(slot));
+    if (found == NULL)
+        found = nearest_equivalent(slot);
+    __atomic_store_n(slot_at(slot), found, __ATOMIC_RELAXED);
+    return found;
 }
 
-static void look_up(const struct place *place)
+void *foretell_resolve_slot(size_t offset)
 {
-    fill(place->slot, next((const char *)&texts + place->text, NULL));
-}
-
-static void look_up_version(const struct version *wanted)
-{
-    fill(wanted->slot, next(wanted->name, wanted->version));
-}
-
-static bool look_up_slot(size_t slot, const struct place *places, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (places[i].slot == slot) {
-            look_up(&places[i]);
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool look_up_version_slot(size_t slot, const struct version *versions, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (versions[i].slot == slot) {
-            look_up_version(&versions[i]);
-            return true;
-        }
-    }
-    return false;
-}
-
-static void look_up_all(const struct place *places, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        look_up(&places[i]);
-}
-
-static void look_up_all_versions(const struct version *versions, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        look_up_version(&versions[i]);
-}
-
-void foretell_resolve(bool also_late)
-{
-    look_up_all(at_start, COUNT(at_start));
-    look_up_all_versions(versions_at_start, COUNT(versions_at_start));
-    if (!also_late)
-        return;
-    look_up_all(later, COUNT(later));
-    look_up_all_versions(versions_later, COUNT(versions_later));
-    (void)dlerror(); /* what was not found is no error that the program should see */
-}
-
-/* Names that glibc 2.34 to 2.37 lack. */
-static size_t nearest_equivalent(size_t slot)
-{
-    if (slot == offsetof(struct foretell_real, __isoc23_vfscanf))
-        return offsetof(struct foretell_real, __isoc99_vfscanf);
-    if (slot == offsetof(struct foretell_real, __isoc23_vfwscanf))
-        return offsetof(struct foretell_real, __isoc99_vfwscanf);
-    return slot;
-}
-
-void foretell_resolve_late(size_t slot)
-{
+    size_t slot = offset / sizeof(function *);
+    if (!has_looked && raw_calls[slot] != NULL)
+        return *(void **)(void *)&raw_calls[slot];
     int saved = errno;
-    (void)(look_up_slot(slot, later, COUNT(later)) || look_up_slot(slot, at_start, COUNT(at_start)) ||
-           look_up_version_slot(slot, versions_later, COUNT(versions_later)) ||
-           look_up_version_slot(slot, versions_at_start, COUNT(versions_at_start)));
-    size_t nearest = nearest_equivalent(slot);
-    if (*slot_at(slot) == NULL && nearest != slot) {
-        foretell_resolve_late(nearest);
-        fill(slot, *slot_at(nearest));
-    }
+    void *found = resolve(slot);
     errno = saved;
+    return found;
+}
+
+void foretell_resolve(bool suffices)
+{
+    has_looked = true;
+    (void)resolve(SLOT_OF(syscall));
+    for (size_t slot = 0; !suffices && slot < SLOTS; slot++)
+        (void)resolve(slot);
 }

@@ -39,6 +39,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+/* What registers a handler of libc names the library by this address; the compiler's start files would define it. */
+extern void *const __dso_handle;
+void *const __dso_handle __attribute__((visibility("hidden"))) = (void *)&__dso_handle;
+
 /* A header without records, for a process that is not announced. Its interest is what the first ring's will be, so that hooks
  * come by and announce it. */
 static struct foretell_ring_header no_ring;
@@ -56,7 +60,7 @@ static uint32_t pending;
 static bool begins_program;
 
 struct foretell_ring_header *foretell_ring = &no_ring;
-union foretell_wiped foretell_wiped __attribute__((aligned(LARGEST_PAGE_BYTES)));
+BEHIND_IN_BSS("3") union foretell_wiped foretell_wiped __attribute__((aligned(LARGEST_PAGE_BYTES)));
 /* Whether this process announces itself. A forked child inherits it, unlike foretell_active, which is OFF
  * there. */
 static bool watched_run;
@@ -247,21 +251,24 @@ static enum contact announce(void)
     int saved = errno;
     bool announced = false;
     bool gone = false;
+    int ring_fd = -1;
+    /* Before the connection, which wakes the manager: it finds the message when it looks. */
+    struct foretell_ring_header *header = make_ring(&ring_fd);
+    if (header == NULL) {
+        errno = saved;
+        return REFUSED;
+    }
     int socket = connect_manager(&gone);
     if (socket >= 0) {
-        int ring_fd = -1;
-        struct foretell_ring_header *header = make_ring(&ring_fd);
-        if (header != NULL) {
-            announced = send_hello(socket, ring_fd);
-            raw_close(ring_fd);
-            /* A ring that was not sent stays mapped if it replaced the parent's. */
-            if (announced)
-                __atomic_store_n(&foretell_ring, header, __ATOMIC_RELEASE);
-            else if (header != foretell_ring)
-                (void)munmap(header, FORETELL_RING_BYTES);
-        }
+        announced = send_hello(socket, ring_fd);
         raw_close(socket);
     }
+    raw_close(ring_fd);
+    /* A ring that was not sent stays mapped if it replaced the parent's. */
+    if (announced)
+        __atomic_store_n(&foretell_ring, header, __ATOMIC_RELEASE);
+    else if (header != foretell_ring)
+        (void)munmap(header, FORETELL_RING_BYTES);
     errno = saved;
     return announced ? REACHED : gone ? NO_MANAGER : REFUSED;
 }
@@ -379,7 +386,7 @@ static void begin_watching(const struct introduction *given)
     if (program_invocation_name != NULL)
         strncpy(argv0, program_invocation_name, sizeof argv0 - 1);
     own_pid = raw_pid();
-    parent_pid = getppid();
+    parent_pid = (pid_t)syscall(SYS_getppid);
     no_ring.interest = first_interest;
     begins_program = true;
     if (pthread_atfork(NULL, after_fork_in_parent, after_fork_in_child) != 0)
@@ -405,7 +412,7 @@ __attribute__((constructor(101))) static void begin(int argc, char **argv, char 
     int saved = errno;
     bool suffices = false;
     const char *path = foretell_look_around(&suffices);
-    foretell_resolve(!suffices);
+    foretell_resolve(suffices);
     const struct introduction *given = path != NULL ? foretell_environment_take(envp, path) : NULL;
     if (given != NULL)
         begin_watching(given);

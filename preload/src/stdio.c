@@ -203,7 +203,7 @@ static void watch_end(const struct watch *watch, FILE *stream, ssize_t yield)
 #define GETC(name, parameters, stream, ...)                                                        \
     HOOK(int, name, parameters)                                                                    \
     {                                                                                              \
-        STREAM_BODY(int, stream, 1u, true, REAL_LATE(name)(__VA_ARGS__), result == EOF ? 0 : 1);   \
+        STREAM_BODY(int, stream, 1u, true, REAL(name)(__VA_ARGS__), result == EOF ? 0 : 1);   \
     }
 GETC(fgetc, (FILE * stream), stream, stream)
 GETC(getc, (FILE * stream), stream, stream)
@@ -216,12 +216,12 @@ GETC(__uflow, (FILE * stream), stream, stream)
 
 HOOK(int, __underflow, (FILE * stream))
 {
-    STREAM_BODY(int, stream, 1u, true, REAL_LATE(__underflow)(stream), 0); /* consumes nothing */
+    STREAM_BODY(int, stream, 1u, true, REAL(__underflow)(stream), 0); /* consumes nothing */
 }
 
 HOOK(int, getw, (FILE * stream))
 {
-    STREAM_BODY(int, stream, sizeof(int), true, REAL_LATE(getw)(stream), YIELD_UNKNOWN);
+    STREAM_BODY(int, stream, sizeof(int), true, REAL(getw)(stream), YIELD_UNKNOWN);
 }
 
 /*
@@ -244,8 +244,8 @@ HOOK(int, getw, (FILE * stream))
 #define FREAD(name)                                                                                \
     HOOK(size_t, name, (void *to, size_t size, size_t count, FILE *stream))                        \
     {                                                                                              \
-        FREAD_BODY(size, count, stream, REAL_LATE(name)(to, size, count, stream),                  \
-                   REAL_LATE(name)(to, 1, bytes, stream));                                         \
+        FREAD_BODY(size, count, stream, REAL(name)(to, size, count, stream),                  \
+                   REAL(name)(to, 1, bytes, stream));                                         \
     }
 FREAD(fread)
 FREAD(_IO_fread)
@@ -254,8 +254,8 @@ FREAD(fread_unlocked)
 #define FREAD_CHK(name)                                                                            \
     HOOK(size_t, name, (void *to, size_t room, size_t size, size_t count, FILE *stream))           \
     {                                                                                              \
-        FREAD_BODY(size, count, stream, REAL_LATE(name)(to, room, size, count, stream),            \
-                   REAL_LATE(name)(to, room, 1, bytes, stream));                                   \
+        FREAD_BODY(size, count, stream, REAL(name)(to, room, size, count, stream),            \
+                   REAL(name)(to, room, 1, bytes, stream));                                   \
     }
 FREAD_CHK(__fread_chk)
 FREAD_CHK(__fread_unlocked_chk)
@@ -270,9 +270,9 @@ FREAD_CHK(__fread_unlocked_chk)
     HOOK(char *, name, (char *to, int room, FILE *stream))                                         \
     {                                                                                              \
         if (NO_ROOM(room))                                                                         \
-            return REAL_LATE(name)(to, room, stream);                                              \
+            return REAL(name)(to, room, stream);                                              \
         STREAM_BODY(char *, stream, LINE_NEED(room), NEARLY_EMPTY(stream),                         \
-                    REAL_LATE(name)(to, room, stream), YIELD_UNKNOWN);                             \
+                    REAL(name)(to, room, stream), YIELD_UNKNOWN);                             \
     }
 FGETS(fgets)
 FGETS(_IO_fgets)
@@ -282,9 +282,9 @@ FGETS(fgets_unlocked)
     HOOK(char *, name, (char *to, size_t size, int room, FILE *stream))                            \
     {                                                                                              \
         if (NO_ROOM(room))                                                                         \
-            return REAL_LATE(name)(to, size, room, stream);                                        \
+            return REAL(name)(to, size, room, stream);                                        \
         STREAM_BODY(char *, stream, LINE_NEED(room), NEARLY_EMPTY(stream),                         \
-                    REAL_LATE(name)(to, size, room, stream), YIELD_UNKNOWN);                       \
+                    REAL(name)(to, size, room, stream), YIELD_UNKNOWN);                       \
     }
 FGETS_CHK(__fgets_chk)
 FGETS_CHK(__fgets_unlocked_chk)
@@ -292,7 +292,7 @@ FGETS_CHK(__fgets_unlocked_chk)
 #define GETS(name, parameters, ...)                                                                \
     HOOK(char *, name, parameters)                                                                 \
     {                                                                                              \
-        STREAM_BODY(char *, stdin, ALWAYS_WATCH, NEARLY_EMPTY(stdin), REAL_LATE(name)(__VA_ARGS__), \
+        STREAM_BODY(char *, stdin, ALWAYS_WATCH, NEARLY_EMPTY(stdin), REAL(name)(__VA_ARGS__), \
                     YIELD_UNKNOWN);                                                                \
     }
 GETS(gets, (char *to), to)
@@ -305,18 +305,18 @@ GETS(__gets_chk, (char *to, size_t size), to, size)
 HOOK(ssize_t, getline, (char **line, size_t *room, FILE *stream))
 {
     if (NO_LINE(line, room))
-        return REAL_LATE(getline)(line, room, stream);
+        return REAL(getline)(line, room, stream);
     STREAM_BODY(ssize_t, stream, ALWAYS_WATCH, NEARLY_EMPTY(stream),
-                REAL_LATE(getline)(line, room, stream), result);
+                REAL(getline)(line, room, stream), result);
 }
 
 #define GETDELIM(name)                                                                             \
     HOOK(ssize_t, name, (char **line, size_t *room, int end, FILE *stream))                        \
     {                                                                                              \
         if (NO_LINE(line, room))                                                                   \
-            return REAL_LATE(name)(line, room, end, stream);                                       \
+            return REAL(name)(line, room, end, stream);                                       \
         STREAM_BODY(ssize_t, stream, ALWAYS_WATCH, NEARLY_EMPTY(stream),                           \
-                    REAL_LATE(name)(line, room, end, stream), result);                             \
+                    REAL(name)(line, room, end, stream), result);                             \
     }
 GETDELIM(getdelim)
 GETDELIM(__getdelim)
@@ -327,7 +327,7 @@ GETDELIM(__getdelim)
 #define VSCANF_BODY(name)                                                                          \
     {                                                                                              \
         STREAM_BODY(int, stream, ALWAYS_WATCH, NEARLY_EMPTY(stream),                               \
-                    REAL_LATE(name)(stream, format, values), YIELD_UNKNOWN);                       \
+                    REAL(name)(stream, format, values), YIELD_UNKNOWN);                       \
     }
 #define VSCANF_ARGS (FILE * stream, const char *format, va_list values)
 HOOK(int, vfscanf, VSCANF_ARGS) VSCANF_BODY(vfscanf)
@@ -356,7 +356,7 @@ static inline size_t wide_buffered(const FILE *stream)
 
 #define VWSCANF_BODY(name)                                                                         \
     {                                                                                              \
-        WIDE_BODY(int, stream, NEARLY_EMPTY_CHARACTERS, REAL_LATE(name)(stream, format, values));  \
+        WIDE_BODY(int, stream, NEARLY_EMPTY_CHARACTERS, REAL(name)(stream, format, values));  \
     }
 #define VWSCANF_ARGS (FILE * stream, const wchar_t *format, va_list values)
 HOOK(int, vfwscanf, VWSCANF_ARGS) VWSCANF_BODY(vfwscanf)
@@ -403,7 +403,7 @@ VSCANF_STDIN(HOOK_2023, __isoc23_vwscanf, __isoc23_vfwscanf, wchar_t)
 #define GETWC(name, parameters, stream, ...)                                                       \
     HOOK(wint_t, name, parameters)                                                                 \
     {                                                                                              \
-        WIDE_BODY(wint_t, stream, 1u, REAL_LATE(name)(__VA_ARGS__));                               \
+        WIDE_BODY(wint_t, stream, 1u, REAL(name)(__VA_ARGS__));                               \
     }
 GETWC(fgetwc, (FILE * stream), stream, stream)
 GETWC(getwc, (FILE * stream), stream, stream)
@@ -416,8 +416,8 @@ GETWC(getwchar_unlocked, (void), stdin, )
     HOOK(wchar_t *, name, (wchar_t * to, int room, FILE *stream))                                  \
     {                                                                                              \
         if (NO_ROOM(room))                                                                         \
-            return REAL_LATE(name)(to, room, stream);                                              \
-        WIDE_BODY(wchar_t *, stream, NEARLY_EMPTY_CHARACTERS, REAL_LATE(name)(to, room, stream)); \
+            return REAL(name)(to, room, stream);                                              \
+        WIDE_BODY(wchar_t *, stream, NEARLY_EMPTY_CHARACTERS, REAL(name)(to, room, stream)); \
     }
 FGETWS(fgetws)
 FGETWS(fgetws_unlocked)
@@ -426,9 +426,9 @@ FGETWS(fgetws_unlocked)
     HOOK(wchar_t *, name, (wchar_t * to, size_t size, int room, FILE *stream))                     \
     {                                                                                              \
         if (NO_ROOM(room))                                                                         \
-            return REAL_LATE(name)(to, size, room, stream);                                        \
+            return REAL(name)(to, size, room, stream);                                        \
         WIDE_BODY(wchar_t *, stream, NEARLY_EMPTY_CHARACTERS,                                      \
-                  REAL_LATE(name)(to, size, room, stream));                                        \
+                  REAL(name)(to, size, room, stream));                                        \
     }
 FGETWS_CHK(__fgetws_chk)
 FGETWS_CHK(__fgetws_unlocked_chk)
@@ -453,10 +453,10 @@ static void seek_end(struct watch *watch, FILE *stream)
     HOOK(type, name, parameters)                                                                   \
     {                                                                                              \
         if (!foretell_active)                                                                      \
-            return REAL_LATE(name)(__VA_ARGS__);                                                   \
+            return REAL(name)(__VA_ARGS__);                                                   \
         struct watch watch;                                                                        \
         watch_begin(&watch, stream, true, false);                                                  \
-        type result = REAL_LATE(name)(__VA_ARGS__);                                                \
+        type result = REAL(name)(__VA_ARGS__);                                                \
         seek_end(&watch, stream);                                                                  \
         return result;                                                                             \
     }
@@ -469,12 +469,12 @@ SEEK(int, fsetpos64, (FILE * stream, const void *position), stream, position)
 HOOK(void, rewind, (FILE * stream))
 {
     if (!foretell_active) {
-        REAL_LATE(rewind)(stream);
+        REAL(rewind)(stream);
         return;
     }
     struct watch watch;
     watch_begin(&watch, stream, true, false);
-    REAL_LATE(rewind)(stream);
+    REAL(rewind)(stream);
     seek_end(&watch, stream);
 }
 
@@ -496,9 +496,9 @@ static const char *named_by(const char *path, const char *mode, const FILE *agai
     HOOK(FILE *, name, (const char *path, const char *mode))                                       \
     {                                                                                              \
         if (!foretell_active)                                                                      \
-            return REAL_LATE(name)(path, mode);                                                    \
+            return REAL(name)(path, mode);                                                    \
         uint64_t start_ns = open_begins();                                                         \
-        FILE *stream = REAL_LATE(name)(path, mode);                                                \
+        FILE *stream = REAL(name)(path, mode);                                                \
         foretell_opened(stream != NULL ? stream->_fileno : -1,                                     \
                         stream != NULL ? mode_flags(mode) : O_RDWR, AT_FDCWD,                      \
                         named_by(path, mode, stream), start_ns);                                   \
@@ -513,9 +513,9 @@ FOPEN(_IO_fopen)
     {                                                                                              \
         foretell_forget(stream->_fileno);                                                          \
         if (!foretell_active)                                                                      \
-            return REAL_LATE(name)(path, mode, stream);                                            \
+            return REAL(name)(path, mode, stream);                                            \
         uint64_t start_ns = open_begins();                                                         \
-        FILE *again = REAL_LATE(name)(path, mode, stream);                                         \
+        FILE *again = REAL(name)(path, mode, stream);                                         \
         /* Without a path only the mode changes: the position is not 0. */                        \
         foretell_opened(again != NULL ? again->_fileno : -1,                                       \
                         again != NULL && path != NULL ? mode_flags(mode) : O_RDWR, AT_FDCWD,       \
@@ -530,7 +530,7 @@ FREOPEN(freopen64)
     {                                                                                              \
         pid_t shell = foretell_take_pipe(stream);                                                  \
         foretell_forget(stream->_fileno);                                                          \
-        return foretell_wait_for_pipe(shell, REAL_LATE(name)(stream));                             \
+        return foretell_wait_for_pipe(shell, REAL(name)(stream));                             \
     }
 FCLOSE(fclose)
 FCLOSE(_IO_fclose)
@@ -539,5 +539,5 @@ HOOK(int, fcloseall, (void))
 {
     /* In glibc this flushes and unbuffers, and closes nothing. Positions are asked from the kernel again. */
     (void)__atomic_add_fetch(&foretell_epoch, 1, __ATOMIC_RELAXED);
-    return REAL_LATE(fcloseall)();
+    return REAL(fcloseall)();
 }

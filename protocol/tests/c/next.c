@@ -13,12 +13,10 @@ struct foretell_real foretell_real;
 
 #define NAME(result, name, ...) {#name, NULL},
 #define VERSION(result, slot, parameters, early, name, version) {name, version},
-#define VERSION_LATER(result, slot, parameters, name, version) {name, version},
 static const struct {
     const char *name;
     const char *version;
-} names[] = {REAL_AT_START(NAME) REAL_LATER(NAME) REAL_VERSIONED(VERSION)
-                 REAL_LATE_VERSIONED(VERSION_LATER)};
+} names[] = {REAL_ALL(NAME) REAL_VERSIONED(VERSION)};
 
 static void *ask_linker(const char *name, const char *version)
 {
