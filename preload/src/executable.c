@@ -92,25 +92,19 @@ static bool holds(const struct part *part, uint64_t offset, size_t bytes)
            bytes <= part->bytes - (size_t)(offset - part->offset);
 }
 
-/* Reads at most NAME_BYTES through the parts of look->fd. Returns how many bytes there are; negative on an error. */
-static long read_part(struct look *look, uint64_t offset, void *to, size_t bytes)
+/* These bytes of look->fd, at most NAME_BYTES; NULL if they are not all there. They stay until others are asked for. */
+static const void *bytes_at(struct look *look, uint64_t offset, size_t bytes)
 {
-    bool begins = offset <= sizeof look->beginning.data - bytes;
+    bool begins = offset <= sizeof look->beginning.data - NAME_BYTES;
     struct part *part = begins ? &look->beginning : &look->other;
     if (!holds(part, offset, bytes)) {
         part->offset = begins ? 0 : offset;
-        part->bytes = 0;
         long filled = read_at(look->fd, part->offset, part->data, sizeof part->data);
-        if (filled < 0)
-            return filled;
-        part->bytes = (size_t)filled;
+        part->bytes = filled > 0 ? (size_t)filled : 0;
+        if (!holds(part, offset, bytes))
+            return NULL;
     }
-    size_t skipped = (size_t)(offset - part->offset);
-    size_t there = skipped < part->bytes ? part->bytes - skipped : 0;
-    if (there > bytes)
-        there = bytes;
-    memcpy(to, part->data + skipped, there);
-    return (long)there;
+    return part->data + (size_t)(offset - part->offset);
 }
 
 static void close_file(int fd)
@@ -168,6 +162,7 @@ static bool open_found(int folder, const char *path, int flags, struct look *loo
 {
     if (is_locked(look))
         return false;
+    look->beginning.offset = 0;
     look->beginning.bytes = 0;
     look->other.bytes = 0;
     int how = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
@@ -190,8 +185,11 @@ static bool read_header(struct look *look)
 {
     const Elf64_Ehdr *header = &look->header;
     const struct kind *kind = &look->kind;
-    if (read_part(look, 0, &look->header, sizeof *header) != (long)sizeof *header ||
-        memcmp(header->e_ident, kind->identity, sizeof kind->identity) != 0 ||
+    const void *found = bytes_at(look, 0, sizeof *header);
+    if (found == NULL)
+        return false;
+    memcpy(&look->header, found, sizeof *header);
+    if (memcmp(header->e_ident, kind->identity, sizeof kind->identity) != 0 ||
         header->e_machine != kind->machine || header->e_phentsize != sizeof(Elf64_Phdr) ||
         header->e_phnum > SEGMENTS_MAX)
         return false;
@@ -202,9 +200,14 @@ static bool read_header(struct look *look)
 
 static bool read_segment(struct look *look, unsigned index)
 {
-    return index < look->segments &&
-           read_part(look, look->segment_table + index * sizeof look->segment, &look->segment,
-                     sizeof look->segment) == (long)sizeof look->segment;
+    if (index >= look->segments)
+        return false;
+    uint64_t offset = look->segment_table + index * sizeof look->segment;
+    const void *found = bytes_at(look, offset, sizeof look->segment);
+    if (found == NULL)
+        return false;
+    memcpy(&look->segment, found, sizeof look->segment);
+    return true;
 }
 
 /* Leaves the first segment of this type. */
@@ -232,8 +235,11 @@ static uint64_t offset_of_address(struct look *look, uint64_t address)
 static const Elf64_Dyn *entry_at(struct look *look, uint64_t index)
 {
     uint64_t offset = look->dynamic.offset + index * sizeof look->entry;
-    bool whole = read_part(look, offset, &look->entry, sizeof look->entry) == (long)sizeof look->entry;
-    return whole ? &look->entry : NULL;
+    const void *found = bytes_at(look, offset, sizeof look->entry);
+    if (found == NULL)
+        return NULL;
+    memcpy(&look->entry, found, sizeof look->entry);
+    return &look->entry;
 }
 
 /* Leaves look->dynamic. */
@@ -329,9 +335,8 @@ static bool defines_needed_version(struct look *look)
     return false;
 }
 
-/* C: look->text names the program's dynamic linker. Uses look for that file. Not inlined: the caller's frame lies below the deepest
- * calls, and there may be little stack. */
-__attribute__((noinline)) static bool loader_fits(const struct library *library, struct look *look,
+/* C: look->text names the program's dynamic linker. Uses look for that file. */
+static bool loader_fits(const struct library *library, struct look *look,
                         struct file_identity *loader)
 {
     if (!find_file(AT_FDCWD, look->text, 0, look))
@@ -419,15 +424,19 @@ static bool fits(const struct library *library, struct look *look, struct file_i
                    !raises_rights(look) && !needs_sanitizer(look) && find_segment(look, PT_INTERP);
     uint64_t offset = look->segment.p_offset;
     uint64_t bytes = look->segment.p_filesz;
-    bool named = dynamic && bytes > 1 && bytes <= sizeof look->text &&
-                 read_part(look, offset, look->text, (size_t)bytes) == (long)bytes &&
-                 look->text[bytes - 1] == '\0';
+    const char *name = dynamic && bytes > 1 && bytes <= sizeof look->text
+                           ? bytes_at(look, offset, (size_t)bytes)
+                           : NULL;
     close_file(look->fd);
-    return named && loader_fits(library, look, loader);
+    if (name == NULL)
+        return false;
+    memcpy(look->text, name, (size_t)bytes);
+    return look->text[bytes - 1] == '\0' && loader_fits(library, look, loader);
 }
 
-/* The name of a script's interpreter, which is cut out of look->text; NULL if it is too long. */
-static const char *interpreter_in(struct look *look, size_t bytes)
+/* The name of a script's interpreter, which is cut out of look->text; NULL if it is too long. Not inlined: the caller's frame lies
+ * below the deepest calls, and there may be little stack. */
+__attribute__((noinline)) static const char *interpreter_in(struct look *look, size_t bytes)
 {
     size_t begin = 2;
     while (begin < bytes && (look->text[begin] == ' ' || look->text[begin] == '\t'))
@@ -450,12 +459,14 @@ static bool decide(const struct library *library, const struct executed *execute
         return false;
     bool shell = executed->shell;
     for (int level = 0; level <= SCRIPT_LEVELS; level++) {
-        long bytes = read_part(look, 0, look->text, sizeof look->text);
+        long bytes = read_at(look->fd, 0, look->beginning.data, sizeof look->beginning.data);
+        look->beginning.bytes = bytes > 0 ? (size_t)bytes : 0;
+        memcpy(look->text, look->beginning.data, sizeof look->text);
         if (bytes >= SELFMAG && memcmp(look->text, ELFMAG, SELFMAG) == 0)
             return fits(library, look, loader);
         const char *next = NULL;
         if (bytes >= 2 && memcmp(look->text, "#!", 2) == 0)
-            next = interpreter_in(look, (size_t)bytes);
+            next = interpreter_in(look, (size_t)bytes < NAME_BYTES ? (size_t)bytes : NAME_BYTES);
         else if (shell && bytes >= 0)
             next = "/bin/sh";
         shell = false; /* a shell serves only the executed file itself */

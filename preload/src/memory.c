@@ -108,11 +108,6 @@ static bool take(struct piece *piece)
                                        __ATOMIC_ACQUIRE);
 }
 
-static void give_back(struct piece *piece)
-{
-    __atomic_store_n(&piece->user, 0, __ATOMIC_RELEASE);
-}
-
 /* Takes a piece and has the kernel store 0 in it later. False if it is taken, or if the program itself has
  * given the kernel an address for this. A kernel that does not report such an address (without
  * CONFIG_CHECKPOINT_RESTORE) is taken to have none. */
@@ -126,10 +121,12 @@ static bool take_for_child(struct piece *piece)
     return true;
 }
 
-static void give_back_of_child(struct piece *piece)
+/* own: whether it was taken for this process. */
+static void give_back(struct piece *piece, bool own)
 {
-    (void)syscall(SYS_set_tid_address, NULL);
-    give_back(piece);
+    if (!own)
+        (void)syscall(SYS_set_tid_address, NULL);
+    __atomic_store_n(&piece->user, 0, __ATOMIC_RELEASE);
 }
 
 /* The memory of a piece that was taken, with room for so many bytes; NULL if there is none. */
@@ -144,33 +141,20 @@ static void *memory_of(struct piece *piece, size_t bytes)
     return piece->memory;
 }
 
-static void *memory_of_child(size_t bytes)
-{
-    struct piece *piece = own_piece();
-    if (piece == NULL || !take_for_child(piece))
-        return NULL;
-    void *memory = memory_of(piece, bytes);
-    if (memory == NULL)
-        give_back_of_child(piece);
-    return memory;
-}
-
-static void *memory_of_process(size_t bytes)
-{
-    struct piece *piece = own_piece();
-    if (piece == NULL || !take(piece))
-        return map(bytes);
-    void *memory = memory_of(piece, bytes);
-    if (memory == NULL)
-        give_back(piece);
-    return memory;
-}
-
 void *foretell_exec_memory(size_t bytes)
 {
     int saved = errno;
+    bool own = foretell_is_own_process();
+    struct piece *piece = own_piece();
+    bool taken = piece != NULL && (own ? take(piece) : take_for_child(piece));
+    void *memory = NULL;
     bytes = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-    void *memory = foretell_is_own_process() ? memory_of_process(bytes) : memory_of_child(bytes);
+    if (taken)
+        memory = memory_of(piece, bytes);
+    else if (own)
+        memory = map(bytes);
+    if (taken && memory == NULL)
+        give_back(piece, own);
     errno = saved;
     return memory;
 }
@@ -178,11 +162,10 @@ void *foretell_exec_memory(size_t bytes)
 void foretell_exec_memory_release(void *memory, size_t bytes)
 {
     int saved = errno;
+    bool own = foretell_is_own_process();
     struct piece *piece = own_piece();
-    if (!foretell_is_own_process())
-        give_back_of_child(piece); /* which it got in foretell_exec_memory */
-    else if (piece != NULL && piece->memory == memory)
-        give_back(piece);
+    if (!own || (piece != NULL && piece->memory == memory))
+        give_back(piece, own);
     else
         (void)munmap(memory, bytes);
     errno = saved;

@@ -456,6 +456,9 @@ void foretell_resolve(bool suffices)
 {
     has_looked = true;
     (void)resolve(SLOT_OF(syscall));
+    /* Looking up takes stack, of which the hooks of execl and execlp already take the most. */
+    (void)resolve(SLOT_OF(execve));
+    (void)resolve(SLOT_OF(execvpe));
     for (size_t slot = 0; !suffices && slot < SLOTS; slot++)
         (void)resolve(slot);
 }
