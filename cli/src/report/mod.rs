@@ -30,7 +30,7 @@ use foretell_manager::learn::recording::replay::{Moves, profile};
 use self::figures::Figures;
 use self::gather::Gathered;
 use self::sources::Earlier;
-use crate::failure::Failure;
+use crate::failure::{Failure, note};
 use crate::output_file::{self, Named, OutputFile};
 
 pub(crate) const HELP: &str = "\
@@ -108,11 +108,19 @@ fn gathered(path: &Path, earlier: Option<Earlier>) -> Result<Gathered, Failure> 
         gathered.take(&event, reader.paths());
     }
     gathered.end(reader.ending());
+    if let Some(problem) = reader.ending().problem() {
+        note(format!("{}: {problem}", path.display()));
+    }
     Ok(gathered)
 }
 
 fn earlier(path: &Path) -> Result<Earlier, Failure> {
-    let profile = profile(opened(path)?, &Moves::default());
+    let mut reader = opened(path)?;
+    let profile = profile(&mut reader, &Moves::default());
     let failed = |error| Failure::failed(format!("--earlier: {}: {error}", path.display()));
-    profile.map(|profile| Earlier::new(&profile)).map_err(failed)
+    let earlier = profile.map(|profile| Earlier::new(&profile)).map_err(failed)?;
+    if let Some(problem) = reader.ending().problem() {
+        note(format!("--earlier: {}: {problem}", path.display()));
+    }
+    Ok(earlier)
 }

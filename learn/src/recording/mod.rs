@@ -15,7 +15,8 @@
 //!
 //! The fixed numbers are little-endian, and the CRC-32 is of the payload. Events refer to what came before them, also in earlier
 //! chunks, so a recording is read from its beginning. It is valid up to the last whole chunk: a writer that is killed, or a disk
-//! that is full, costs what comes behind that. The last event of a run that has ended is [`What::Close`].
+//! that is full, costs what comes behind that. The last event of a run that has ended is [`What::Close`]; a recording without it
+//! was stopped early. The first chunk begins with the [`Meta`], and has nothing else.
 //!
 //! Numbers have 7 bits a byte, the least ones first. Times are in ticks of [`TICK_NS`], and count from the end of the event before.
 //! A read has some 5 to 12 bytes: its process, file, offset and length are left out where they follow from the read before.

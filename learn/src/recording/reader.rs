@@ -22,8 +22,10 @@ pub enum Refusal {
     NotOne,
     /// It was written by another version.
     Version(u32),
-    /// Its first chunk is cut off or damaged.
-    Empty,
+    /// It ends within its first chunk.
+    Cut,
+    /// Its first chunk is damaged.
+    Damaged,
 }
 
 impl std::fmt::Display for Refusal {
@@ -32,7 +34,8 @@ impl std::fmt::Display for Refusal {
             Refusal::Io(error) => error.fmt(f),
             Refusal::NotOne => f.write_str("it is no recording of `foretell record`; make one with `foretell record -o FILE -- PROGRAM`"),
             Refusal::Version(version) => write!(f, "it is a recording of version {version}, and this foretell reads version {VERSION}; record anew"),
-            Refusal::Empty => f.write_str("the recording is damaged or cut off at its beginning; record anew"),
+            Refusal::Cut => f.write_str("the recording stopped before anything was written; record anew"),
+            Refusal::Damaged => f.write_str("the recording is damaged at its beginning; record anew"),
         }
     }
 }
@@ -51,6 +54,19 @@ pub enum Ending {
     Cut,
     /// Its next part is damaged.
     Damaged,
+}
+
+impl Ending {
+    /// What is missing of the recording, for people. `None` if nothing is, or that is not known yet.
+    pub fn problem(self) -> Option<&'static str> {
+        match self {
+            Ending::Ahead | Ending::Whole { .. } => None,
+            Ending::Cut => Some(
+                "stopped early: the recording ends without the end of the run (foretell was killed, or the disk was full)",
+            ),
+            Ending::Damaged => Some("damaged: what follows the damage is not used"),
+        }
+    }
 }
 
 /// See the [module](self).
@@ -101,9 +117,12 @@ impl<R: Read> Reader<R> {
             ending: Ending::Ahead,
         };
         if !reader.next_chunk().map_err(Refusal::Io)? {
-            return Err(Refusal::Empty);
+            return Err(match reader.ending {
+                Ending::Cut => Refusal::Cut,
+                _ => Refusal::Damaged,
+            });
         }
-        reader.meta = reader.take_meta().ok_or(Refusal::Empty)?;
+        reader.meta = reader.take_meta().ok_or(Refusal::Damaged)?;
         Ok(reader)
     }
 

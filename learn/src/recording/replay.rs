@@ -45,11 +45,11 @@ impl Moves {
     }
 }
 
-/// What the run of this recording tells the next one.
+/// What the run of this recording tells the next one. The reader is at its end then.
 ///
 /// # Errors
 /// The file cannot be read.
-pub fn profile(mut reader: Reader<impl Read>, moves: &Moves) -> io::Result<Profile> {
+pub fn profile(reader: &mut Reader<impl Read>, moves: &Moves) -> io::Result<Profile> {
     let (mut recorder, mut known, mut moved) = (Recorder::new(), Vec::new(), Vec::new());
     while let Some(event) = reader.next_event()? {
         let at_ms = u32::try_from(event.at_ns / 1_000_000).unwrap_or(u32::MAX);

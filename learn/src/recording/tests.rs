@@ -15,14 +15,13 @@ fn read(at: u64, file: u32, offset: u64, length: u64) -> Event {
     Event { at_ns: at * TICK_NS, took_ns: 12 * TICK_NS, process: 4711, what }
 }
 
-/// The bytes of a recording, with chunks of so many events, and where its chunks end.
+/// The bytes of a recording, with chunks of so many events, and where its beginning and its chunks end.
 fn encoded(paths: &[&str], events: &[Event], each: usize) -> (Vec<u8>, Vec<usize>) {
-    let (mut encoder, header) = Encoder::new(&meta());
-    let mut bytes = header.to_vec();
+    let (mut encoder, mut bytes) = Encoder::new(&meta());
+    let mut ends = vec![bytes.len()];
     for (at, path) in paths.iter().enumerate() {
         assert_eq!(encoder.path(path.as_bytes()), Some(PathId(at as u32)));
     }
-    let mut ends = Vec::new();
     for events in events.chunks(each) {
         events.iter().for_each(|event| encoder.push(event));
         bytes.extend(encoder.take_chunk().expect("events"));
@@ -94,18 +93,40 @@ fn a_recording_that_is_cut_off_is_read_to_its_last_whole_chunk() {
     let events = some_events();
     let (bytes, ends) = encoded(&["/data/a", "/data/b"], &events, 2);
     for cut in ends[0]..bytes.len() {
-        let whole = ends.iter().filter(|&&end| end <= cut).count();
+        let whole = ends[1..].iter().filter(|&&end| end <= cut).count();
         assert_eq!(decoded(&bytes[..cut]), (events[..2 * whole].to_vec(), Ending::Cut), "{cut}");
     }
     for cut in 0..ends[0] {
         let refusal = Reader::new(&bytes[..cut]).expect_err("no whole chunk");
         let is_right = match refusal {
             Refusal::NotOne => cut < HEADER_BYTES,
-            Refusal::Empty => cut >= HEADER_BYTES,
-            Refusal::Io(_) | Refusal::Version(_) => false,
+            Refusal::Cut => cut >= HEADER_BYTES,
+            Refusal::Io(_) | Refusal::Version(_) | Refusal::Damaged => false,
         };
         assert!(is_right, "{cut}: {refusal}");
     }
+}
+
+#[test]
+fn the_beginning_alone_is_a_recording_and_its_first_chunk_may_have_events() {
+    let (bytes, ends) = encoded(&["/data/a", "/data/b"], &some_events(), 100);
+    assert_eq!(decoded(&bytes[..ends[0]]), (vec![], Ending::Cut));
+    assert!(Ending::Cut.problem().is_some_and(|why| why.starts_with("stopped early: ")));
+    // Foretell once wrote both in one chunk.
+    let payload = [
+        &bytes[HEADER_BYTES + CHUNK_HEADER_BYTES..ends[0]],
+        &bytes[ends[0] + CHUNK_HEADER_BYTES..],
+    ];
+    let payload = payload.concat();
+    let mut old = bytes[..HEADER_BYTES].to_vec();
+    old.extend_from_slice(CHUNK_MAGIC);
+    old.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    old.extend_from_slice(&crc32fast::hash(&payload).to_le_bytes());
+    old.extend_from_slice(&payload);
+    assert_eq!(decoded(&old), (some_events(), Ending::Whole { lost: 3 }));
+    let mut damaged = bytes;
+    damaged[ends[0] - 1] ^= 1;
+    assert!(matches!(Reader::new(&damaged[..]), Err(Refusal::Damaged)));
 }
 
 #[test]
@@ -123,7 +144,7 @@ fn damage_in_a_chunk_ends_the_recording_before_it() {
     for at in ends[0]..bytes.len() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x41;
-        let before = ends.iter().filter(|&&end| end <= at).count();
+        let before = ends[1..].iter().filter(|&&end| end <= at).count();
         let (read, ending) = decoded(&damaged);
         assert_eq!(read, events[..2 * before], "{at}");
         assert!(matches!(ending, Ending::Damaged | Ending::Cut), "{at}");
@@ -137,7 +158,9 @@ fn a_recording_becomes_a_profile_with_moved_folders() {
         (b"/".to_vec(), b"/root/".to_vec()),
         (b"/data/".to_vec(), b"/new".to_vec()),
     ]);
-    let profile = profile(Reader::new(&bytes[..]).expect("a recording"), &moves).expect("bytes");
+    let mut reader = Reader::new(&bytes[..]).expect("a recording");
+    let profile = profile(&mut reader, &moves).expect("bytes");
+    assert_eq!(reader.ending(), Ending::Whole { lost: 3 });
     let steps: Vec<_> = profile.steps.iter().map(|step| (&*step.path, step.acts)).collect();
     let end = Acts::OPEN | Acts::READ | Acts::END;
     let mapped = Acts::LOOK | Acts::FAIL | Acts::READ | Acts::MAP;

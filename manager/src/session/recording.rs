@@ -52,14 +52,14 @@ pub(super) struct Recording {
 impl Recording {
     /// `None` if there can be no thread.
     pub(super) fn new(record: ToRecord, threads: &Threads) -> Option<Self> {
-        let (encoder, header) = Encoder::new(&record.meta);
-        let (writer, written) = recorded::start(record.file, threads)?;
+        let ToRecord { file, encoder, beginning, .. } = record;
+        let (writer, written) = recorded::start(file, threads)?;
         let began_ns = monotonic_ns();
         Some(Recording {
             encoder,
             writer: Some(writer),
             written: Some(written),
-            waiting: VecDeque::from([header.to_vec()]),
+            waiting: VecDeque::from_iter(Some(beginning).filter(|beginning| !beginning.is_empty())),
             began_ns,
             flushed_ns: began_ns,
             files: HashMap::new(),
@@ -226,11 +226,18 @@ impl Recording {
         self.counts.read_bytes = self.counts.read_bytes.saturating_add(length_bytes);
     }
 
-    /// Ends the recording. `dropped`: records that programs could not hand over.
-    pub(super) fn finish(mut self, dropped: u64) -> (RecordReport, Option<Written>) {
+    /// Ends the recording. `dropped`: records that programs could not hand over. Without the end of the run (`is_whole`), what
+    /// was recorded has none either.
+    pub(super) fn finish(
+        mut self,
+        dropped: u64,
+        is_whole: bool,
+    ) -> (RecordReport, Option<Written>) {
         self.counts.lost += dropped;
-        let what = What::Close { lost: self.counts.lost };
-        self.encoder.push(&Event { at_ns: 0, took_ns: 0, process: 0, what });
+        if is_whole {
+            let what = What::Close { lost: self.counts.lost };
+            self.encoder.push(&Event { at_ns: 0, took_ns: 0, process: 0, what });
+        }
         self.waiting.extend(self.encoder.take_chunk());
         self.counts.files = self.files.len() as u64;
         // The writer takes what is left from the caller's thread.

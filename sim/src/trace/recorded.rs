@@ -62,9 +62,8 @@ pub fn of(bytes: impl Read) -> Result<Recording, Error> {
     }
     let mut made = maker.finish();
     made.paths = reader.paths().iter().map(|path| PathBuf::from(OsStr::from_bytes(path))).collect();
-    made.state.ends_within_call = reader.ending() == Ending::Cut;
+    made.state.without_end = reader.ending().problem();
     made.warnings.extend(match reader.ending() {
-        Ending::Damaged => Some("it is damaged: the rest of the run is missing".to_owned()),
         Ending::Whole { lost } if lost > 0 => Some(format!("{lost} events were lost")),
         _ => None,
     });
@@ -221,8 +220,7 @@ mod tests {
     use super::*;
 
     fn recorded(events: &[(u64, u64, u32, recording::What)]) -> Recording {
-        let (mut encoder, header) = Encoder::new(&Meta::default());
-        let mut bytes = header.to_vec();
+        let (mut encoder, mut bytes) = Encoder::new(&Meta::default());
         assert!(encoder.path(b"/a/b").is_some() && encoder.path(b"<file 7>").is_some());
         for (at_us, took_us, process, what) in events {
             let (at_ns, took_ns) = (at_us * 1000, took_us * 1000);
@@ -267,7 +265,9 @@ mod tests {
         ];
         assert_eq!(whats, expected);
         assert_eq!(recording.path(path), Path::new("/a/b"));
-        assert!(recording.state.ends_within_call && recording.has_durations);
+        assert!(recording.has_durations);
+        let why = recording.state.without_end.expect("it has no end");
+        assert!(why.starts_with("stopped early: "), "{why}");
         assert_eq!(recording.unnamed_bytes, 99);
     }
 
@@ -291,6 +291,7 @@ mod tests {
         assert_eq!(of(What::Wait(Whom::Child(child))), (5, 100_000, 90_000));
         assert_eq!(recording.calls.len(), 5);
         assert_eq!(recording.warnings, ["2 events were lost"]);
+        assert_eq!(recording.state.without_end, None);
     }
 
     #[test]
