@@ -274,6 +274,7 @@ fn conclude(
     if !args.quiet {
         summary.broken_lines().into_iter().for_each(note);
         summary.learning_problem().into_iter().for_each(note);
+        summary.recording_problems().into_iter().for_each(note);
         summary.stopped_sources().for_each(note);
         summary.sources().into_iter().for_each(note);
         note(summary.line());
