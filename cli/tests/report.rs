@@ -52,6 +52,7 @@ fn the_page_has_the_figures_and_nothing_from_elsewhere() {
     assert_eq!(arguments["source"], "arguments");
     assert!(arguments["bytes"].as_u64().expect("a number") >= 200_000, "{arguments}");
     assert_eq!(figures["simulated"]["by_device"].as_array().map(Vec::len), Some(4));
+    assert_eq!(figures["simulated"]["layout"], "aged");
 }
 
 #[test]

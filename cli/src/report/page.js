@@ -368,8 +368,9 @@ at("known-about").textContent = "What each source could have known before the re
 const gained = (which) => (gain) => gain.none_s > 0 ? 1 - gain[which] / gain.none_s : 0;
 const withTime = (which) => (value, gain) => seconds(gain[which]) + " (" + (value >= 0.0005 ? "−" : value <= -0.0005 ? "+" : "") + percent(Math.abs(value)) + ")";
 if (all.simulated.by_device.length) {
+  at("simulated-about").textContent = "Files lie as on an " + all.simulated.layout + " disk, and memory has " + bytes(all.simulated.memory_bytes) + ".";
   table(at("simulated"), [
-    ["device", (gain) => (gain.disks > 1 ? gain.disks + " × " : "") + gain.device + (gain.folder ? ": " + gain.folder : "")],
+    ["device", (gain) => gain.disks + " × " + gain.device + (gain.folder ? ": " + gain.folder : "")],
     ["no hints", (gain) => gain.none_s, seconds],
     ["files", gained("files_s"), withTime("files_s")],
     ["all", gained("all_s"), withTime("all_s")],
