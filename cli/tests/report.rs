@@ -56,6 +56,29 @@ fn the_page_has_the_figures_and_nothing_from_elsewhere() {
 }
 
 #[test]
+fn arguments_of_started_programs_are_known_beforehand() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["a", "b"] {
+        fs::write(folder.path().join(name), vec![b'x'; 300_000]).expect("written");
+    }
+    // Words that are no names of touched files are not in the recording.
+    let script = "read line < b; cat a --secret=hunter2 | wc -c; cat a | wc -c";
+    fs::write(folder.path().join("script"), script).expect("written");
+    record(folder.path(), "run.ftr", &["sh", "script"]);
+    let output = report(folder.path(), &["run.ftr", "--json", "-", "--no-simulation"]);
+    let figures: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let files = figures["files"].as_array().expect("files");
+    let path = folder.path().canonicalize().expect("there").join("a");
+    let read = files.iter().find(|file| file["path"] == path.to_str().expect("text"));
+    let bytes = read.expect("it was read")["bytes"].as_u64().expect("a number");
+    let known = figures["known"][0]["bytes"].as_u64().expect("a number");
+    assert!(known >= bytes && bytes >= 300_000, "{known} of {bytes}");
+    assert_eq!(figures["arguments"], "all programs");
+    let recorded = fs::read(folder.path().join("run.ftr")).expect("there");
+    assert!(!recorded.windows(7).any(|part| part == b"hunter2"));
+}
+
+#[test]
 fn an_earlier_recording_says_how_much_it_would_have_told() {
     let folder = tempfile::tempdir().expect("a folder");
     for name in ["a", "b"] {

@@ -101,6 +101,8 @@ pub(super) struct Gathered {
     pub(super) backwards: [Sum; BINS],
     pub(super) spans: Spans,
     pub(super) has_earlier: bool,
+    /// Whether the recording tells which files the command lines of started programs name.
+    pub(super) tells_names: bool,
     known_by: Sources,
     of_process: HashMap<u32, usize>,
     of_name: HashMap<Arc<[u8]>, usize>,
@@ -160,6 +162,7 @@ impl Gathered {
             backwards: [Sum::default(); BINS],
             spans: Spans { each_ns: 100_000, sums: Vec::new() },
             has_earlier: earlier.is_some(),
+            tells_names: true,
             known_by: Sources::new(meta, earlier),
             of_process: HashMap::new(),
             of_name: HashMap::new(),
@@ -186,6 +189,7 @@ impl Gathered {
                 self.of_process.remove(&event.process);
             }
             What::Close { .. } => {}
+            What::Named { path } => self.known_by.named(&self.paths[path.0 as usize]),
             &What::Touch { path, acts } => self.touch(event, path, acts),
             &What::Read { file, offset_bytes, length_bytes, origin } => {
                 let end = offset_bytes.saturating_add(length_bytes);

@@ -103,6 +103,7 @@ fn opened(path: &Path) -> Result<Reader<BufReader<File>>, Failure> {
 fn gathered(path: &Path, earlier: Option<Earlier>) -> Result<Gathered, Failure> {
     let mut reader = opened(path)?;
     let mut gathered = Gathered::new(reader.meta(), earlier);
+    gathered.tells_names = reader.tells_names();
     let failed = |error| Failure::failed(format!("{}: {error}", path.display()));
     while let Some(event) = reader.next_event().map_err(failed)? {
         gathered.take(&event, reader.paths());

@@ -364,7 +364,8 @@ table(at("known"), [
   ["of the bytes", (known) => known.bytes_share, meter],
   ["of the reads", (known) => known.reads_share, meter],
 ], all.known);
-at("known-about").textContent = "What each source could have known before the read, at best. “Earlier run” compares with " + all.earlier + "; “kernel” is its own read-ahead in order.";
+at("known-about").textContent = "What each source could have known before the read, at best. “Earlier run” compares with " + all.earlier + "; “kernel” is its own read-ahead in order."
+  + (all.arguments === "all programs" ? "" : " Arguments are those of the command alone: an older foretell did not record those of the programs that it starts.");
 const gained = (which) => (gain) => gain.none_s > 0 ? 1 - gain[which] / gain.none_s : 0;
 const withTime = (which) => (value, gain) => seconds(gain[which]) + " (" + (value >= 0.0005 ? "−" : value <= -0.0005 ? "+" : "") + percent(Math.abs(value)) + ")";
 if (all.simulated.by_device.length) {

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{
-    CHUNK_HEADER_BYTES, CHUNK_MAGIC, Context, Event, MAGIC, Meta, PATHS_MAX, PATHS_MAX_BYTES,
-    PathId, TEXT_MAX_BYTES, TICK_NS, VERSION, WORDS_MAX, What, tag, zigzag,
+    CHUNK_HEADER_BYTES, CHUNK_MAGIC, Context, Event, MAGIC, Meta, NAMED, PATHS_MAX,
+    PATHS_MAX_BYTES, PathId, TEXT_MAX_BYTES, TICK_NS, VERSION, WORDS_MAX, What, tag, zigzag,
 };
 
 /// A chunk is finished when its payload has so many bytes: a few thousand events.
@@ -41,6 +41,11 @@ impl Encoder {
         meta.command[..words].iter().for_each(|word| put_text(chunk, word));
         beginning.extend(encoder.take_chunk().into_iter().flatten());
         (encoder, beginning)
+    }
+
+    /// The number of paths so far.
+    pub fn paths(&self) -> usize {
+        self.paths.len()
     }
 
     /// The number of a path. `None` if there are too many.
@@ -94,6 +99,11 @@ impl Encoder {
             What::Touch { path, acts } => {
                 put(&mut self.chunk, path.0.into());
                 self.chunk.push(acts.bits());
+                tag::TOUCH
+            }
+            What::Named { path } => {
+                put(&mut self.chunk, path.0.into());
+                self.chunk.push(NAMED);
                 tag::TOUCH
             }
             &What::Read { file, offset_bytes, length_bytes, origin } => {

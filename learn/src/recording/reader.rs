@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::{
     CHUNK_HEADER_BYTES, CHUNK_MAGIC, CHUNK_MAX_BYTES, Context, Event, HEADER_BYTES, MAGIC, Meta,
-    Origin, PATHS_MAX, PATHS_MAX_BYTES, PathId, TEXT_MAX_BYTES, TICK_NS, VERSION, WORDS_MAX, What,
-    tag, unzigzag,
+    NAMED, Origin, PATHS_MAX, PATHS_MAX_BYTES, PathId, TEXT_MAX_BYTES, TICK_NS, VERSION,
+    VERSION_MIN, WORDS_MAX, What, tag, unzigzag,
 };
 use crate::steps::Acts;
 
@@ -33,7 +33,7 @@ impl std::fmt::Display for Refusal {
         match self {
             Refusal::Io(error) => error.fmt(f),
             Refusal::NotOne => f.write_str("it is no recording of `foretell record`; make one with `foretell record -o FILE -- PROGRAM`"),
-            Refusal::Version(version) => write!(f, "it is a recording of version {version}, and this foretell reads version {VERSION}; record anew"),
+            Refusal::Version(version) => write!(f, "it is a recording of version {version}, and this foretell reads versions {VERSION_MIN} to {VERSION}; record anew"),
             Refusal::Cut => f.write_str("the recording stopped before anything was written; record anew"),
             Refusal::Damaged => f.write_str("the recording is damaged at its beginning; record anew"),
         }
@@ -73,6 +73,7 @@ impl Ending {
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
+    version: u32,
     meta: Meta,
     paths: Vec<Arc<[u8]>>,
     path_bytes: usize,
@@ -103,11 +104,12 @@ impl<R: Read> Reader<R> {
             return Err(Refusal::NotOne);
         }
         let version = number_at(&header, 8);
-        if version != VERSION {
+        if !(VERSION_MIN..=VERSION).contains(&version) {
             return Err(Refusal::Version(version));
         }
         let mut reader = Reader {
             input,
+            version,
             meta: Meta::default(),
             paths: Vec::new(),
             path_bytes: 0,
@@ -124,6 +126,11 @@ impl<R: Read> Reader<R> {
         }
         reader.meta = reader.take_meta().ok_or(Refusal::Damaged)?;
         Ok(reader)
+    }
+
+    /// Whether it says which paths are [named](What::Named) by command lines of the programs that the run has started.
+    pub fn tells_names(&self) -> bool {
+        self.version >= 2
     }
 
     /// What it is a recording of.
@@ -268,7 +275,10 @@ impl<R: Read> Reader<R> {
             tag::ENDS => What::Ends,
             tag::TOUCH => {
                 let path = self.path()?;
-                What::Touch { path, acts: Acts::from_bits(self.byte()?) }
+                match self.byte()? {
+                    NAMED => What::Named { path },
+                    acts => What::Touch { path, acts: Acts::from_bits(acts) },
+                }
             }
             _ => self.take_read(kind, flags)?,
         };

@@ -78,7 +78,7 @@ pub fn profile(reader: &mut Reader<impl Read>, moves: &Moves) -> io::Result<Prof
                     recorder.note(number, Acts::MAP);
                 }
             }
-            What::Begins { .. } | What::Ends | What::Close { .. } => {}
+            What::Begins { .. } | What::Ends | What::Named { .. } | What::Close { .. } => {}
         }
     }
     let mut profile = Profile::new("a recording".into());
@@ -90,6 +90,6 @@ fn path_of(event: &Event) -> Option<u32> {
     match event.what {
         What::Touch { path, .. } => Some(path.0),
         What::Read { file, .. } => Some(file.0),
-        What::Begins { .. } | What::Ends | What::Close { .. } => None,
+        What::Begins { .. } | What::Ends | What::Named { .. } | What::Close { .. } => None,
     }
 }

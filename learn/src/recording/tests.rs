@@ -48,6 +48,7 @@ fn some_events() -> Vec<Event> {
     vec![
         event(5, 9, What::Begins { parent: 0, name: b"sh"[..].into() }),
         event(9, 10, What::Begins { parent: 9, name: b"cat"[..].into() }),
+        event(10, 10, What::Named { path: PathId(0) }),
         event(10, 10, touch(0, Acts::OPEN)),
         event(7, 9, touch(1, Acts::LOOK | Acts::FAIL)),
         read(40, 0, 0, 4096),
@@ -133,8 +134,13 @@ fn the_beginning_alone_is_a_recording_and_its_first_chunk_may_have_events() {
 fn other_files_and_other_versions_are_refused() {
     let (mut bytes, _) = encoded(&["/a", "/b"], &some_events(), 100);
     assert!(matches!(Reader::new(&b"1 execve(\"/bin/cat\", ...)"[..]), Err(Refusal::NotOne)));
-    bytes[8] = 9;
-    assert!(matches!(Reader::new(&bytes[..]), Err(Refusal::Version(9))));
+    for version in [0, 3, 9] {
+        bytes[8] = version;
+        let refused = Reader::new(&bytes[..]).expect_err("another version");
+        assert!(matches!(refused, Refusal::Version(other) if other == u32::from(version)));
+    }
+    bytes[8] = 1;
+    assert!(!Reader::new(&bytes[..]).expect("an old one is read").tells_names());
 }
 
 #[test]
@@ -179,7 +185,8 @@ fn any_event() -> impl Strategy<Value = Event> {
     let name = proptest::collection::vec(any::<u8>(), 0..20);
     let begins =
         (any::<u32>(), name).prop_map(|(parent, name)| What::Begins { parent, name: name.into() });
-    let what = prop_oneof![read, touch, begins, Just(What::Ends)];
+    let named = (0_u32..2).prop_map(|path| What::Named { path: PathId(path) });
+    let what = prop_oneof![read, touch, named, begins, Just(What::Ends)];
     let ticks = 0..u64::MAX / TICK_NS / 4;
     (ticks.clone(), ticks, any::<u32>(), what).prop_map(|(at, took, process, what)| Event {
         at_ns: at * TICK_NS,

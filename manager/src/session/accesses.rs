@@ -6,7 +6,7 @@
 //! reads.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use foretell_policy::{FileId, Nanos, ReaderId};
@@ -80,6 +80,13 @@ impl Accesses {
     /// A process begins a program.
     pub(super) fn begins(&mut self, process: ReaderId, parent: Option<u64>, name: &str) {
         self.recording.iter_mut().for_each(|recording| recording.begins(process, parent, name));
+    }
+
+    /// The command line of a program names these paths.
+    pub(super) fn names(&mut self, paths: impl Iterator<Item = PathBuf>) {
+        if let Some(recording) = &mut self.recording {
+            recording.names(paths);
+        }
     }
 
     /// A program has read or opened a file. Its path may come with the touch that follows.

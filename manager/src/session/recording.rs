@@ -6,15 +6,16 @@
 //!
 //! While a run is recorded, all programs report all names and reads. Nothing else is changed: nothing is prefetched.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::BuildHasher;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 
 use foretell_learn::recording::encoder::{CHUNK_BYTES, Encoder};
-use foretell_learn::recording::{Event, Origin, PathId, What};
+use foretell_learn::recording::{Event, Origin, PathId, What, without_dots};
 use foretell_policy::{FileId, Nanos, ReaderId};
 use foretell_protocol::{Record, Touch};
 
@@ -35,6 +36,9 @@ const FLUSHED_EVERY_NS: u64 = 500_000_000;
 /// Files whose paths are known. Of more, all are forgotten, and files that are still open are unnamed from then on.
 const FILES_MAX: usize = 1 << 20;
 
+/// Paths that command lines have named. Of more, further ones are not noted.
+const NAMED_MAX: usize = 1 << 20;
+
 /// See the [module](self).
 pub(super) struct Recording {
     encoder: Encoder,
@@ -46,6 +50,9 @@ pub(super) struct Recording {
     began_ns: u64,
     flushed_ns: u64,
     files: HashMap<FileId, PathId>,
+    /// Hashes of the paths that command lines of programs have named. Words that the run does not touch, such as passwords, are not
+    /// written.
+    named: HashSet<u64>,
     counts: RecordReport,
 }
 
@@ -63,6 +70,7 @@ impl Recording {
             began_ns,
             flushed_ns: began_ns,
             files: HashMap::new(),
+            named: HashSet::new(),
             counts: RecordReport::default(),
         })
     }
@@ -115,9 +123,36 @@ impl Recording {
 
     fn path(&mut self, path: &[u8]) -> Option<PathId> {
         let has_room = self.writer.is_some() && self.waiting.len() < CHUNKS_WAITING_MAX;
+        let known = self.encoder.paths();
         let number = if has_room { self.encoder.path(path) } else { None };
         self.counts.lost += u64::from(number.is_none());
+        if let Some(path_id) =
+            number.filter(|_| self.encoder.paths() > known && self.is_named(path))
+        {
+            self.push(ReaderId(0), monotonic_ns(), 0, What::Named { path: path_id });
+        }
         number
+    }
+
+    /// A command line of a program names these paths.
+    pub(super) fn names(&mut self, paths: impl Iterator<Item = PathBuf>) {
+        for path in paths {
+            if self.named.len() >= NAMED_MAX {
+                return;
+            }
+            let plain = without_dots(path.as_os_str().as_bytes());
+            if plain.len() > 1 {
+                self.named.insert(self.named.hasher().hash_one(&plain[..]));
+            }
+        }
+    }
+
+    /// Whether a command line has named the path, or a folder above it.
+    fn is_named(&self, path: &[u8]) -> bool {
+        let ends = path.iter().enumerate().filter(|&(at, &byte)| byte == b'/' && at > 0);
+        let mut ends = ends.map(|(at, _)| at).chain([path.len()]);
+        let has = |end: usize| self.named.contains(&self.named.hasher().hash_one(&path[..end]));
+        !self.named.is_empty() && ends.any(has)
     }
 
     /// The path of a file; a name in brackets if its opening was not seen.

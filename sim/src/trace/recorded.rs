@@ -107,6 +107,9 @@ struct Process {
 impl Maker {
     fn take(&mut self, event: &Event, path: Option<&[u8]>) {
         use recording::What as Done;
+        if matches!(event.what, Done::Named { .. }) {
+            return;
+        }
         let process = self
             .processes
             .entry(event.process)
@@ -132,6 +135,7 @@ impl Maker {
                 self.processes.remove(&event.process);
                 return;
             }
+            Done::Named { .. } => return,
             Done::Touch { path, acts } => of_touch(PathIndex(path.0), acts),
             Done::Read { file, offset_bytes, length_bytes, origin } => {
                 is_late = origin == Origin::Pages;
