@@ -61,9 +61,10 @@ fn arguments_of_started_programs_are_known_beforehand() {
     for name in ["a", "b"] {
         fs::write(folder.path().join(name), vec![b'x'; 300_000]).expect("written");
     }
-    // Words that are no names of touched files are not in the recording.
-    let script = "read line < b; cat a --secret=hunter2 | wc -c; cat a | wc -c";
+    // Words that are no names of touched files are not in the recording. The command line of a program is read while it runs.
+    let script = "read line < b; sh inner a --secret=hunter2; read line < b; true";
     fs::write(folder.path().join("script"), script).expect("written");
+    fs::write(folder.path().join("inner"), "sleep 0.3; exec cat $1 > /dev/null").expect("written");
     record(folder.path(), "run.ftr", &["sh", "script"]);
     let output = report(folder.path(), &["run.ftr", "--json", "-", "--no-simulation"]);
     let figures: Value = serde_json::from_slice(&output.stdout).expect("JSON");

@@ -30,7 +30,7 @@ use super::error::TraceError;
 use super::recording::{Call, PathIndex, Recording, What, Whom};
 
 /// Bytes that are read at a time.
-const READ_BYTES: usize = 128 << 10;
+pub(super) const READ_BYTES: usize = 128 << 10;
 
 /// The recorder hears of the end of a process within this time, in nanoseconds, also on a busy machine.
 const LATE_NS: u64 = 20_000_000;
@@ -58,10 +58,7 @@ pub fn open(path: &Path) -> Result<Recording, TraceError> {
 /// # Errors
 /// It cannot be read, or is no recording.
 pub fn of(bytes: impl Read) -> Result<Recording, Error> {
-    let mut reader = Reader::new(bytes).map_err(|refusal| match refusal {
-        Refusal::Io(error) => error,
-        refusal => Error::other(refusal.to_string()),
-    })?;
+    let mut reader = Reader::new(bytes).map_err(not_one)?;
     let mut maker = Maker::default();
     while let Some(event) = reader.next_event()? {
         maker.take(&event, reader.paths().get(path_of(&event).0 as usize).map(|path| &**path));
@@ -74,6 +71,13 @@ pub fn of(bytes: impl Read) -> Result<Recording, Error> {
         _ => None,
     });
     Ok(made)
+}
+
+pub(super) fn not_one(refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::Io(error) => error,
+        refusal => Error::other(refusal.to_string()),
+    }
 }
 
 fn path_of(event: &Event) -> PathId {
