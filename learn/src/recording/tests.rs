@@ -158,6 +158,32 @@ fn damage_in_a_chunk_ends_the_recording_before_it() {
 }
 
 #[test]
+fn a_program_and_its_libraries_come_before_its_first_file() {
+    let event = |at_ms: u64, what| Event { at_ns: at_ms * 1_000_000, took_ns: 0, process: 7, what };
+    let pages = |file| {
+        let (file, origin) = (PathId(file), Origin::Pages);
+        What::Read { file, offset_bytes: 0, length_bytes: 65536, origin }
+    };
+    let opens = |path| What::Touch { path: PathId(path), acts: Acts::OPEN };
+    let events = [
+        event(10, opens(0)),
+        event(10, What::Begins { parent: 1, name: b"cat"[..].into() }),
+        event(20, opens(1)),
+        event(22, pages(2)),
+        event(23, pages(3)),
+        event(23, pages(1)),
+        event(90, pages(4)),
+    ];
+    let paths = ["/first", "/mapped", "/bin/cat", "/lib/libc.so", "/lib/later.so"];
+    let (bytes, _) = encoded(&paths, &events, 100);
+    let mut reader = Reader::new(&bytes[..]).expect("a recording");
+    let profile = profile(&mut reader, &Moves::default()).expect("bytes");
+    let steps: Vec<&[u8]> = profile.steps.iter().map(|step| &*step.path).collect();
+    let expected = ["/bin/cat", "/lib/libc.so", "/first", "/mapped", "/lib/later.so"];
+    assert_eq!(steps, expected.map(str::as_bytes));
+}
+
+#[test]
 fn a_recording_becomes_a_profile_with_moved_folders() {
     let (bytes, _) = encoded(&["/data/a", "/database"], &some_events(), 100);
     let moves = Moves::new(vec![

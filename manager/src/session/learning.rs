@@ -315,12 +315,12 @@ impl Learning {
         }
     }
 
-    /// A process has touched parts of a mapped file.
+    /// A process has touched parts of a mapped file. `first_ns`: when it was used first, on CLOCK_MONOTONIC, if that was before now.
     pub(super) fn mapped(
         &mut self,
         (FileId(number), path): (FileId, &Path),
         ranges: &[Range<u64>],
-        waited: Option<Nanos>,
+        (waited, first_ns): (Option<Nanos>, Option<u64>),
         (mounts, now): (&Mounts, Nanos),
     ) {
         if let Some(waited) = waited {
@@ -332,7 +332,12 @@ impl Learning {
                 return;
             }
             self.predicting.opened(path, at_ms, &self.recorder);
-            self.recorder.identify(number, path, at_ms);
+            match first_ns {
+                Some(first_ns) => {
+                    self.recorder.identify_early(number, path, self.at_ms(first_ns));
+                }
+                None => self.recorder.identify(number, path, at_ms),
+            }
         }
         for range in ranges {
             self.read(number, range.clone(), at_ms);
