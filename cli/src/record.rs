@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use foretell_manager::learn::recording::Meta;
 use foretell_manager::learn::recording::reader::Reader;
 use foretell_manager::learn::recording::replay::Moves;
@@ -38,7 +38,7 @@ and signals stay its own. If it is killed, or the disk is full, the recording ho
 What is recorded: each open, each question about a name (stat, readlink, ...), each read, and each part \
 of a mapped file that is touched, with the time, the process and, for calls, how long they took. Data is \
 not recorded; names of files are. Of programs in which foretell cannot see calls (static and Go programs), \
-only what the positions of their open files show.
+only what the positions of their open files show; with --observe opens, each file that they open, too.
 
 Examples:
   foretell record -o run.ftr -- ./analyse data/*.h5
@@ -51,6 +51,11 @@ pub(crate) struct RecordArgs {
     /// The file to write; what it has is replaced
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+
+    /// What is recorded: calls, or also the opens of programs in which foretell cannot see calls (static and Go programs; needs
+    /// root, and slows each open)
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Observed::Calls)]
+    observe: Observed,
 
     /// Print no summary
     #[arg(short, long)]
@@ -65,10 +70,17 @@ pub(crate) struct RecordArgs {
     command: Vec<OsString>,
 }
 
+/// What is recorded of programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Observed {
+    Calls,
+    Opens,
+}
+
 /// Runs the program and ends as it ended; returns only on failure.
 pub(crate) fn record(args: RecordArgs, theirs: Vec<OsString>) -> Result<ExitCode, Failure> {
-    let RecordArgs { output, quiet, json, command } = args;
-    run::run(RunArgs::recorded(output, (quiet, json), command), theirs)
+    let RecordArgs { output, observe, quiet, json, command } = args;
+    run::run(RunArgs::recorded((output, observe), (quiet, json), command), theirs)
 }
 
 fn refused(path: &Path, why: impl std::fmt::Display) -> Failure {

@@ -31,7 +31,7 @@ use crate::launch::{Launch, NotStarted};
 use crate::manager_process::{self, InheritedDescriptors, ManagerProcess};
 use crate::opens::{self, Channel, Guard};
 use crate::output_file::{self, Named, OutputFile};
-use crate::record::{self, Moved, Naming};
+use crate::record::{self, Moved, Naming, Observed};
 use crate::signals::Taken;
 use crate::summary::{Ended, Ending, Summary};
 use crate::{library, panics, signals, size, state};
@@ -120,14 +120,17 @@ pub(crate) struct RunArgs {
 impl RunArgs {
     /// Of a run that is only recorded.
     pub(crate) fn recorded(
-        record: PathBuf,
+        (record, observed): (PathBuf, Observed),
         (quiet, json): (bool, Option<PathBuf>),
         command: Vec<OsString>,
     ) -> Self {
         RunArgs {
             budget: None,
             hints: HintArgs::none(),
-            observe: Observe::Calls,
+            observe: match observed {
+                Observed::Calls => Observe::Calls,
+                Observed::Opens => Observe::Opens,
+            },
             release: false,
             explain: None,
             no_learn: true,
@@ -283,7 +286,7 @@ fn conclude(
 
 /// What opens are told by, if they are to be watched and can be.
 fn channel(args: &RunArgs, observes: bool) -> Option<Channel> {
-    let wanted = observes && args.observe == Observe::Opens;
+    let wanted = (observes || args.record.is_some()) && args.observe == Observe::Opens;
     wanted.then(|| told(args, Channel::open())).flatten()
 }
 
