@@ -141,7 +141,7 @@ fn made_beside(path: &Path, old: Option<&Metadata>) -> Option<(File, (NamedTempF
         return None;
     }
     let name = output_file::behind_links(path)?;
-    if old.is_some() && !rustix::fs::access(&name, rustix::fs::Access::WRITE_OK).is_ok() {
+    if old.is_some() && rustix::fs::access(&name, rustix::fs::Access::WRITE_OK).is_err() {
         return None; // What may not be written is refused in place.
     }
     let mut prefix = OsString::from(".");
