@@ -6,7 +6,7 @@
 //! it.
 //!
 //! A. [`ManagerProcess`] is a child that reports. It ends when a pipe is closed, which also happens when `foretell run` is
-//!    killed. It is in the process group of `foretell run` and has all signals blocked. A signal to the group is therefore
+//!    killed. The byte [`ENDED`] before that says that the program has ended. It is in the process group of `foretell run` and has all signals blocked. A signal to the group is therefore
 //!    pending in the manager too, which tells it from a signal to `foretell run` alone ([`ManagerProcess::takes_part_in`]).
 //! B. [`start_behind`] is for a run in place, in which this process becomes the program. The manager is then not its child, has
 //!    its own session, reports nothing, and ends after the program.
@@ -51,6 +51,9 @@ const TOLD: &str = "panic ";
 
 /// Prefix of the line that a manager writes in place of a report if it cannot start.
 const FAILED: &str = "failed ";
+
+/// What the control pipe says when the program has ended; other bytes are numbers of signals, which begin at 1.
+const ENDED: u8 = 0;
 
 /// Arenas of the manager's allocator. Two: each takes 64 MiB of a limited address space.
 const ARENAS_MAX: libc::c_int = 2;
@@ -124,9 +127,7 @@ impl ManagerProcess {
             serve(
                 || Manager::start_at(listener, options),
                 reporter,
-                || {
-                    until_told(File::from(told));
-                },
+                || until_told(File::from(told)),
             );
         }
         let pid = forked_pid(forked)?;
@@ -157,7 +158,8 @@ impl ManagerProcess {
 
     /// Ends the manager and returns its report; waits at most three seconds. Prints the manager's panics unless `quiet`.
     pub(crate) fn finish(self, quiet: bool) -> Report {
-        let ManagerProcess { budget_bytes, process, control, mut report, .. } = self;
+        let ManagerProcess { budget_bytes, process, mut control, mut report, .. } = self;
+        let _ = control.write_all(&[ENDED]); // One that has ended needs no word.
         drop(control);
         let deadline = Instant::now() + REPORT_PATIENCE;
         let mut text = Vec::new();
@@ -217,6 +219,7 @@ pub(crate) fn start_behind(
             None,
             || {
                 while !is_readable(&ends, Duration::MAX) {}
+                true
             },
         );
     })
@@ -248,12 +251,16 @@ fn first_line(text: &[u8]) -> (Cow<'_, str>, &[u8]) {
     (String::from_utf8_lossy(&text[..end]), text.get(end + 1..).unwrap_or_default())
 }
 
-/// Waits until the other end of `told` is closed, and discards the signals that it names.
-fn until_told(mut told: File) {
-    let mut signal = [0; 1];
-    while told.read_exact(&mut signal).is_ok() {
-        signals::forget(signal[0].into());
+/// Waits until the other end of `told` is closed, and discards the signals that it names. Returns whether the program has ended.
+fn until_told(mut told: File) -> bool {
+    let (mut byte, mut has_ended) = ([0; 1], false);
+    while told.read_exact(&mut byte).is_ok() {
+        match byte {
+            [ENDED] => has_ended = true,
+            [signal] => signals::forget(signal.into()),
+        }
     }
+    has_ended
 }
 
 fn is_readable(fd: impl AsFd, patience: Duration) -> bool {
@@ -264,11 +271,12 @@ fn is_readable(fd: impl AsFd, patience: Duration) -> bool {
     matches!(poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)), Ok(1))
 }
 
-/// Runs in the child: starts the manager, serves until `until` returns, then reports and ends.
+/// Runs in the child: starts the manager, serves until `until` returns, then reports and ends. `until` says whether the program has
+/// ended.
 fn serve(
     start: impl FnOnce() -> Result<Manager, ManagerError>,
     reporter: Option<File>,
-    until: impl FnOnce(),
+    until: impl FnOnce() -> bool,
 ) -> ! {
     let _ = rustix::thread::set_name(c"foretell-manag");
     signals::write_no_core();
@@ -281,7 +289,9 @@ fn serve(
     let _ = rustix::process::chdir("/");
     let code = match start() {
         Ok(manager) => {
-            until();
+            if !until() {
+                manager.abandon();
+            }
             // Programs that outlive the run are told that it is over, even if there is no report.
             let (mut report, Ends { lesson, mut recording }) = manager.finish();
             let written = recording.as_mut().map(|recording| recording.wait(RECORDING_PATIENCE));

@@ -145,7 +145,7 @@ fn standard(file: &File) -> io::Result<Option<File>> {
 }
 
 /// `path` with all links resolved; `None` if they lead through /proc, to a file that is already open.
-fn behind_links(path: &Path) -> Option<PathBuf> {
+pub(crate) fn behind_links(path: &Path) -> Option<PathBuf> {
     let mut name = path.to_owned();
     for _ in 0..LINKS_MAX {
         let Ok(link) = fs::read_link(&name) else { break };
@@ -158,7 +158,7 @@ fn behind_links(path: &Path) -> Option<PathBuf> {
     Some(name)
 }
 
-fn folder(path: &Path) -> &Path {
+pub(crate) fn folder(path: &Path) -> &Path {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     folder.unwrap_or(Path::new("."))
 }

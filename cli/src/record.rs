@@ -1,27 +1,35 @@
 //! `foretell record`: runs a program and records what it reads; and what `foretell run --replay` needs of a recording.
 //!
 //! The run is one of `foretell run --no-hints` ([`crate::run`]), with a recording beside it. The file is written while the program
-//! runs, so it is made at the start, unlike other outputs. It is emptied when all else is known to be right.
+//! runs, so it is made at the start, unlike other outputs:
+//!
+//! A. Beside the old one, under a temporary name. It takes its name once it has its beginning and the program is executed. A
+//!    program that does not exist therefore leaves the old recording as it was.
+//! B. In place, if it cannot be made beside, or could not replace the old one: devices, files with several names, folders in which
+//!    nothing may be made. It is emptied if the program can be found.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Seek};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use foretell_manager::learn::masking;
 use foretell_manager::learn::recording::Meta;
 use foretell_manager::learn::recording::reader::Reader;
 use foretell_manager::learn::recording::replay::Moves;
 use foretell_manager::recorded::Record;
 use foretell_manager::{Replayed, Report};
+use tempfile::NamedTempFile;
 
 use crate::failure::{FAILED_BEFORE, Failure, note};
+use crate::launch;
+use crate::output_file;
 use crate::run::{self, RunArgs};
 use crate::size;
 
@@ -31,8 +39,9 @@ and signals stay its own. If it is killed, or the disk is full, the recording ho
 
 What is recorded: each open, each question about a name (stat, readlink, ...), each read, and each part \
 of a mapped file that is touched, with the time, the process and, for calls, how long they took. Data is \
-not recorded; names of files are, and so is the command line, without passwords and tokens. Of programs in which foretell cannot see calls (static and Go programs), \
-only what the positions of their open files show.
+recorded; names of files are, and so is the command line, without passwords and tokens. Of programs in which foretell cannot see \
+calls (static and Go programs), only what the positions of their open files show; with --observe opens, each file that they \
+open, too.
 
 Examples:
   foretell record -o run.ftr -- ./analyse data/*.h5
@@ -45,6 +54,11 @@ pub(crate) struct RecordArgs {
     /// The file to write; what it has is replaced
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+
+    /// What is recorded: calls, or also the opens of programs in which foretell cannot see calls (static and Go programs; needs
+    /// root, and slows each open)
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Observed::Calls)]
+    observe: Observed,
 
     /// Print no summary
     #[arg(short, long)]
@@ -59,36 +73,99 @@ pub(crate) struct RecordArgs {
     command: Vec<OsString>,
 }
 
+/// What is recorded of programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Observed {
+    Calls,
+    Opens,
+}
+
 /// Runs the program and ends as it ended; returns only on failure.
 pub(crate) fn record(args: RecordArgs, theirs: Vec<OsString>) -> Result<ExitCode, Failure> {
-    let RecordArgs { output, quiet, json, command } = args;
-    run::run(RunArgs::recorded(output, (quiet, json), command), theirs)
+    let RecordArgs { output, observe, quiet, json, command } = args;
+    run::run(RunArgs::recorded((output, observe), (quiet, json), command), theirs)
 }
 
 fn refused(path: &Path, why: impl std::fmt::Display) -> Failure {
     Failure { code: FAILED_BEFORE, line: format!("--output: {}: {why}", path.display()) }
 }
 
-/// The file of a recording, empty, and what it is of.
-pub(crate) fn to_record(path: &Path, command: &[OsString]) -> Result<Record, Failure> {
+/// The name that a recording takes once the program is executed. Dropped before that, the file is removed.
+pub(crate) struct Naming {
+    /// The file under its temporary name, and its name. `None`: it has its name already.
+    beside: Option<(NamedTempFile, PathBuf)>,
+}
+
+impl Naming {
+    /// The recording replaces the file of its name, if there is one.
+    pub(crate) fn take_name(self) {
+        let Some((beside, name)) = self.beside else { return };
+        let Err(tempfile::PersistError { error, file }) = beside.persist(&name) else { return };
+        match file.into_temp_path().keep() {
+            Ok(kept) => {
+                let (name, kept) = (name.display(), kept.display());
+                note(format!("--output: {name}: {error}; the recording is {kept}"));
+            }
+            Err(_) => note(format!("--output: {}: {error}; there is no recording", name.display())),
+        }
+    }
+}
+
+/// The file of a recording, with its beginning, and the name that it will take.
+pub(crate) fn to_record(path: &Path, command: &[OsString]) -> Result<(Record, Naming), Failure> {
     if path.as_os_str() == "-" {
         return Err(refused(path, "standard output is the program's; give a file"));
     }
-    match std::fs::metadata(path) {
+    let old = match std::fs::metadata(path) {
         // Opening a pipe would wait for its reader.
-        Ok(known) if !known.is_file() && !known.file_type().is_char_device() => {
+        Ok(old) if !old.is_file() && !old.file_type().is_char_device() => {
             return Err(refused(path, "it is no regular file; give another one"));
         }
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(refused(path, error)),
-        _ => {}
-    }
-    let mut options = File::options();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let file = options.open(path).map_err(|error| refused(path, error))?;
+        Ok(old) => Some(old),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(refused(path, error)),
+    };
+    let made = made_beside(path, old.as_ref());
+    let (file, beside) = match made {
+        Some((file, beside)) => (file, Some(beside)),
+        None => (made_in_place(path, command)?, None),
+    };
     let folder = std::env::current_dir().unwrap_or_default().into_os_string().into_vec();
     let began_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let command = shown(command);
-    Ok(Record { file, meta: Meta { command, folder: folder.into(), began_s } })
+    let meta = Meta { command: shown(command), folder: folder.into(), began_s };
+    let mut record = Record::new(file, &meta);
+    let _ = record.begin(); // The manager tries again, and tells why it cannot write.
+    Ok((record, Naming { beside }))
+}
+
+/// A: a new file in the folder of `path`. A hidden one, so that patterns such as `*.ftr` do not find it.
+fn made_beside(path: &Path, old: Option<&Metadata>) -> Option<(File, (NamedTempFile, PathBuf))> {
+    if old.is_some_and(|old| !old.is_file() || old.nlink() != 1) {
+        return None;
+    }
+    let name = output_file::behind_links(path)?;
+    if old.is_some() && rustix::fs::access(&name, rustix::fs::Access::WRITE_OK).is_err() {
+        return None; // What may not be written is refused in place.
+    }
+    let mut prefix = OsString::from(".");
+    prefix.push(name.file_name()?);
+    prefix.push(".");
+    let beside = tempfile::Builder::new().prefix(&prefix).tempfile_in(output_file::folder(&name));
+    let beside = beside.ok()?; // Of mode 0600.
+    if let Some(old) = old {
+        fchown(beside.as_file(), Some(old.uid()), Some(old.gid())).ok()?;
+        beside.as_file().set_permissions(old.permissions()).ok()?;
+    }
+    Some((beside.as_file().try_clone().ok()?, (beside, name)))
+}
+
+/// B: the file itself, emptied. If the program cannot be found, the file is left alone: the run ends in a moment, by that error.
+fn made_in_place(path: &Path, command: &[OsString]) -> Result<File, Failure> {
+    let can_begin = command.first().is_some_and(|program| launch::find(program).is_some());
+    let path = if can_begin { path } else { Path::new("/dev/null") };
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options.open(path).map_err(|error| refused(path, error))
 }
 
 /// The words of the command as the recording has them: without secrets. Paths stay, for what is read is recorded too.

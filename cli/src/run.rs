@@ -31,7 +31,7 @@ use crate::launch::{Launch, NotStarted};
 use crate::manager_process::{self, InheritedDescriptors, ManagerProcess};
 use crate::opens::{self, Channel, Guard};
 use crate::output_file::{self, Named, OutputFile};
-use crate::record::{self, Moved};
+use crate::record::{self, Moved, Naming, Observed};
 use crate::signals::Taken;
 use crate::summary::{Ended, Ending, Summary};
 use crate::{library, panics, signals, size, state};
@@ -120,14 +120,17 @@ pub(crate) struct RunArgs {
 impl RunArgs {
     /// Of a run that is only recorded.
     pub(crate) fn recorded(
-        record: PathBuf,
+        (record, observed): (PathBuf, Observed),
         (quiet, json): (bool, Option<PathBuf>),
         command: Vec<OsString>,
     ) -> Self {
         RunArgs {
             budget: None,
             hints: HintArgs::none(),
-            observe: Observe::Calls,
+            observe: match observed {
+                Observed::Calls => Observe::Calls,
+                Observed::Opens => Observe::Opens,
+            },
             release: false,
             explain: None,
             no_learn: true,
@@ -179,7 +182,7 @@ pub(crate) fn run(
     let mut options = manager_options(args)?;
     // With hints from the start, the program's first reads matter.
     let interest = |wanted, bit| if wanted { bit } else { 0 };
-    let is_recorded = options.record.is_some();
+    let is_recorded = args.record.is_some();
     let interest = interest(args.hints.is_any() || is_recorded, INTEREST_READS)
         | interest(options.counts_names, INTEREST_NAMES);
     let channel = channel(args, options.observes);
@@ -194,6 +197,10 @@ pub(crate) fn run(
         }
         return Err(launch.in_place());
     }
+    // Signals are held off by now: none leaves a temporary file behind.
+    let record = args.record.as_deref().map(|path| record::to_record(path, &args.command));
+    let (record, naming) = record.transpose()?.unzip();
+    options.record = record;
     let budget_bytes = options.budget_bytes;
     let outputs: Vec<_> = json.iter().chain(&explain).filter_map(OutputFile::descriptor).collect();
     let mut manager = ManagerProcess::start(options, descriptors, &outputs);
@@ -216,13 +223,14 @@ pub(crate) fn run(
         Err(NotStarted::Guard) => unreachable!("there is none"),
         Err(NotStarted::Program(failure)) => return Err(failure),
         Err(NotStarted::Child(error)) => {
-            drop(manager);
+            drop((manager, naming));
             if !args.quiet {
                 note(format!("cannot start another process ({error}): no summary will follow"));
             }
             return Err(launch.in_place());
         }
     };
+    naming.into_iter().for_each(Naming::take_name);
     launch.without_guard(); // If the child has not used it, it ends.
     let_go_of_standard_files();
     let ended = wait(pid, own_bytes_read, manager.as_mut().ok());
@@ -269,6 +277,7 @@ fn conclude(
     if !args.quiet {
         summary.broken_lines().into_iter().for_each(note);
         summary.learning_problem().into_iter().for_each(note);
+        summary.recording_problems().into_iter().for_each(note);
         summary.stopped_sources().for_each(note);
         summary.sources().into_iter().for_each(note);
         note(summary.line());
@@ -277,7 +286,7 @@ fn conclude(
 
 /// What opens are told by, if they are to be watched and can be.
 fn channel(args: &RunArgs, observes: bool) -> Option<Channel> {
-    let wanted = observes && args.observe == Observe::Opens;
+    let wanted = (observes || args.record.is_some()) && args.observe == Observe::Opens;
     wanted.then(|| told(args, Channel::open())).flatten()
 }
 
@@ -332,9 +341,7 @@ fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
     let replay =
         args.replay.as_deref().map(|path| record::replayed(path, &args.map)).transpose()?;
     let learn = state::with_replay(learn, replay);
-    let record = args.record.as_deref().map(|path| record::to_record(path, &args.command));
-    let record = record.transpose()?;
-    let (root, opens) = (None, None); // The manager's starter knows them.
+    let (root, opens, record) = (None, None, None); // The manager's starter knows them.
     let options = Options {
         budget_bytes,
         release,

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use foretell_manager::{ManagerState, ProgramReport, Report, SourceReport};
+use foretell_manager::{LearnReport, ManagerState, ProgramReport, Report, SourceReport};
 use serde::{Serialize, Serializer};
 
 use crate::failure::without_numbers;
@@ -15,6 +15,9 @@ const COVERAGE_MIN_BYTES: u64 = 64 << 10;
 
 /// Below so many bytes read ahead, a source does not show in the line about sources.
 const SOURCE_MIN_BYTES: u64 = 1 << 20;
+
+/// A recording does not fit if the program came to fewer than one of so many steps that were looked ahead at, as for the replay itself.
+const MISFIT: u64 = 4;
 
 /// How the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -157,7 +160,7 @@ impl<'a> Summary<'a> {
     fn hints(&self) -> String {
         let (hints, blocks) = (&self.report.hints, &self.report.blocks);
         if hints.given == 0 {
-            return "no hints".into();
+            return self.no_hints();
         }
         let refused = match &self.report.first_refusal {
             None => String::new(),
@@ -187,6 +190,17 @@ impl<'a> Summary<'a> {
             text += &format!(" ({} {were} cached already)", blocks.already_cached);
         }
         text
+    }
+
+    fn no_hints(&self) -> String {
+        let learned = &self.report.learned;
+        let why = match learned {
+            _ if !learned.is_by_hand || learned.problem.is_some() => "",
+            of if of.is_known && of.expected == 0 => ": the recording has no names of files",
+            of if of.is_known && (of.has_stopped || of.asked > 0) => "",
+            _ => ": the program ended before the recording could help",
+        };
+        format!("no hints{why}")
     }
 
     fn names(&self) -> String {
@@ -248,9 +262,10 @@ impl<'a> Summary<'a> {
                 format!("; {} of {predicted} predicted files opened", learned.predicted_found)
             }
         };
+        let source = if learned.is_by_hand { "recorded" } else { "learned" };
         match learned.is_known {
             true => format!(
-                "; {} of {} learned steps found{differs}{predicted}",
+                "; {} of {} {source} steps found{differs}{predicted}",
                 learned.found, learned.expected
             ),
             false => predicted,
@@ -261,6 +276,22 @@ impl<'a> Summary<'a> {
     pub(crate) fn learning_problem(&self) -> Option<String> {
         let problem = self.report.learned.problem.as_ref()?;
         Some(format!("learning: {problem}"))
+    }
+
+    /// What is wrong with the recording of `--replay`: it has no end, or is of something else than this run.
+    pub(crate) fn recording_problems(&self) -> Vec<String> {
+        let learned = &self.report.learned;
+        // Of a program without the library, only some steps are seen.
+        let is_judged = learned.is_by_hand && silent(&self.report.programs) == 0;
+        let LearnReport { asked, found, others, .. } = *learned;
+        let is_other = learned.has_stopped || found * MISFIT < asked;
+        let misfit = (is_judged && is_other && others > 0).then(|| {
+            format!(
+                "--replay: the recording does not fit: the program came to {found} of {asked} steps, and to {others} names \
+                 that are not recorded; for files that have moved, give --map OLD=NEW"
+            )
+        });
+        learned.lacks.clone().into_iter().chain(misfit).collect()
     }
 
     fn stall(&self) -> String {
@@ -379,6 +410,41 @@ mod tests {
         let (line, stopped) = told(vec![wrong]);
         assert_eq!(line, None);
         assert_eq!(stopped, ["guesses from arguments stopped: 3 MiB of 40 MiB were read"]);
+    }
+
+    #[test]
+    fn a_recording_that_is_of_something_else_is_told() {
+        let told = |learned: LearnReport| {
+            let report = Report { learned, ..Report::empty(ManagerState::Finished, 1 << 20) };
+            let summary = Summary::new(&[], Ended::default(), Duration::ZERO, report);
+            (
+                summary.line().split("; ").take(2).collect::<Vec<_>>().join("; "),
+                summary.recording_problems(),
+            )
+        };
+        let by_hand = LearnReport { is_by_hand: true, ..LearnReport::default() };
+        let (line, problems) = told(by_hand.clone());
+        assert!(line.starts_with("no hints: the program ended before the recording could help"));
+        assert!(problems.is_empty());
+        let read = LearnReport {
+            is_known: true,
+            expected: 100,
+            asked: 100,
+            found: 90,
+            others: 9,
+            ..by_hand
+        };
+        let fits = ("no hints; 90 of 100 recorded steps found".to_owned(), vec![]);
+        assert_eq!(told(read.clone()), fits);
+        let (line, problems) =
+            told(LearnReport { found: 5, others: 70, has_stopped: true, ..read.clone() });
+        assert_eq!(line, "no hints; 5 of 100 recorded steps found, then it differed");
+        assert!(
+            problems.len() == 1 && problems[0].contains("5 of 100 steps, and to 70 names"),
+            "{problems:?}"
+        );
+        let lacks = Some("--replay: x: stopped early".to_owned());
+        assert_eq!(told(LearnReport { lacks, ..read }).1, ["--replay: x: stopped early"]);
     }
 
     #[test]

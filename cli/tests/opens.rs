@@ -195,6 +195,32 @@ fn a_static_program_that_goes_through_a_folder_is_helped() {
 
 /// A process in which the library was executes the program, some also after an exec that has failed.
 #[test]
+fn opens_of_a_static_program_are_recorded() {
+    let Some(setting) = Setting::new() else { return };
+    let recording = setting.folder.path().join("run.ftr");
+    let opened = |options: &[&str]| {
+        let mut record = foretell();
+        record.args(["record", "-q", "-o"]).arg(&recording).args(options).arg("--");
+        let output = record.args(setting.command("list")).output().expect("it runs");
+        assert_eq!(output.status.code(), Some(7), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), setting.expected());
+        let mut report = foretell();
+        report.arg("report").arg(&recording).args(["--no-simulation", "--json", "-"]);
+        let output = report.output().expect("it runs");
+        let figures: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let data = setting.data().canonicalize().expect("there");
+        let files = figures["files"].as_array().expect("files").iter();
+        let is_opened = |file: &&serde_json::Value| {
+            let path = Path::new(file["path"].as_str().expect("text"));
+            path.parent() == Some(&data) && file["opens"].as_u64() > Some(0)
+        };
+        files.filter(is_opened).count()
+    };
+    assert_eq!(opened(&["--observe", "opens"]), FILES);
+    assert!(opened(&[]) < FILES);
+}
+
+#[test]
 fn a_static_program_is_watched_whoever_executes_it() {
     let Some(setting) = Setting::new() else { return };
     let [program, _, data] = setting.command("");

@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -137,6 +138,12 @@ fn manager_of(foretell: &Child) -> Option<u32> {
     children.split_whitespace().find(is_manager)?.parse().ok()
 }
 
+/// How often a recording has this text.
+fn times_named(recording: &Path, name: &str) -> usize {
+    let recorded = fs::read(recording).unwrap_or_default();
+    recorded.windows(name.len()).filter(|part| *part == name.as_bytes()).count()
+}
+
 #[test]
 fn a_killed_manager_leaves_what_came_before() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -147,11 +154,7 @@ fn a_killed_manager_leaves_what_came_before() {
     record.args(["record", "-o"]).arg(&run).args(["--", "sh", "-c", script]);
     record.current_dir(folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = record.spawn().expect("foretell runs");
-    let has_cat = || {
-        let recorded = fs::read(&run).unwrap_or_default();
-        recorded.windows(4).any(|part| part == b"data")
-    };
-    wait_until("the beginning is written", has_cat);
+    wait_until("the beginning is written", || times_named(&run, "data") == 2); // One is in the command.
     let manager = manager_of(&child).expect("it is there");
     let status = Command::new("kill").args(["-9", &manager.to_string()]).status();
     assert!(status.expect("kill runs").success());
@@ -161,6 +164,89 @@ fn a_killed_manager_leaves_what_came_before() {
     let figures = figures(&run);
     assert_eq!(figures["ending"], "cut");
     assert_eq!(file(&figures, &data)["bytes"], 100_000);
+}
+
+/// A run of `foretell record` in `folder` that has read `data`, after which its `foretell` was killed. It goes on until `go` exists.
+fn killed_foretell(folder: &Path) {
+    fs::write(folder.join("data"), vec![b'x'; 100_000]).expect("written");
+    let script =
+        "cat data > copy; until test -e go; do sleep 0.05; done; cat data > later; echo > over";
+    let mut record = foretell();
+    record.args(["record", "-o", "run.ftr", "--", "sh", "-c", script]).current_dir(folder);
+    let mut child = record.spawn().expect("foretell runs");
+    // Two are in the command.
+    wait_until("the beginning is written", || times_named(&folder.join("run.ftr"), "data") == 3);
+    let manager = manager_of(&child).expect("it is there");
+    child.kill().expect("killed");
+    let _ = child.wait();
+    wait_until("the manager has ended", || !Path::new(&format!("/proc/{manager}")).exists());
+    fs::write(folder.join("go"), "").expect("written");
+    wait_until("the program goes on", || folder.join("over").exists());
+}
+
+#[test]
+fn a_recording_whose_foretell_was_killed_has_no_end_and_is_used_all_the_same() {
+    let folder = tempfile::tempdir().expect("a folder");
+    killed_foretell(folder.path());
+    let run = |words: &[&str]| {
+        let output = foretell().args(words).current_dir(folder.path()).output().expect("it runs");
+        assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+        let said = text(&output.stderr);
+        let early = said.lines().filter(|line| line.contains("stopped early: ")).count();
+        assert_eq!(early, 1, "{words:?}: {said}");
+        output
+    };
+    let report = run(&["report", "run.ftr", "--json", "-", "--no-simulation"]);
+    let figures: Value = serde_json::from_slice(&report.stdout).expect("JSON");
+    assert_eq!(figures["ending"], "cut");
+    assert_eq!(file(&figures, &folder.path().join("data"))["bytes"], 100_000);
+    let _ = run(&["sim", "replay", "run.ftr"]);
+    let _ = run(&["run", "--replay", "run.ftr", "--", "sh", "-c", "cat data; sleep 0.3"]);
+}
+
+#[test]
+fn a_mistyped_program_leaves_the_recording_before_as_it_was() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = folder.path().join("run.ftr");
+    assert!(record(&run, &["true"]).status.success());
+    let before = fs::read(&run).expect("there");
+    let script = folder.path().join("script");
+    fs::write(&script, "#!/none/such\n").expect("written");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("changed");
+    let other_name = folder.path().join("other.ftr");
+    for with_other_name in [false, true] {
+        for (program, code) in [("mistyped", 127), (script.to_str().expect("text"), 126)] {
+            let output = record(&run, &[program]);
+            assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
+            if code == 127 || !with_other_name {
+                assert_eq!(fs::read(&run).expect("there"), before, "{program}");
+            }
+        }
+        if !with_other_name {
+            let names = fs::read_dir(folder.path()).expect("a folder").count();
+            assert_eq!(names, 2, "nothing is left behind");
+            fs::hard_link(&run, &other_name).expect("linked");
+        }
+    }
+    let mistyped = record(&folder.path().join("new.ftr"), &["mistyped"]);
+    assert_eq!(mistyped.status.code(), Some(127));
+    assert!(!folder.path().join("new.ftr").exists());
+}
+
+#[test]
+fn a_recording_replaces_the_file_behind_a_link_and_keeps_its_mode() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [old, link] = ["old.ftr", "link.ftr"].map(|name| folder.path().join(name));
+    fs::write(&old, "before").expect("written");
+    fs::set_permissions(&old, fs::Permissions::from_mode(0o640)).expect("changed");
+    std::os::unix::fs::symlink("old.ftr", &link).expect("linked");
+    assert!(record(&link, &["true"]).status.success());
+    assert!(link.is_symlink());
+    assert_eq!(fs::metadata(&old).expect("there").permissions().mode() & 0o777, 0o640);
+    assert_eq!(figures(&old)["ending"], "whole");
+    let new = folder.path().join("new.ftr");
+    assert!(record(&new, &["true"]).status.success());
+    assert_eq!(fs::metadata(&new).expect("there").permissions().mode() & 0o777, 0o600);
 }
 
 fn fill(folder: &Path) {

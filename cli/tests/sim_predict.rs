@@ -38,6 +38,32 @@ fn runs(count: usize) -> String {
 }
 
 #[test]
+fn recordings_of_foretell_record_are_runs_in_their_order() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let names: Vec<String> = (0..60).map(|at| format!("{at:02}.txt")).collect();
+    for name in &names {
+        fs::write(folder.path().join(name), vec![b'x'; 20_000]).expect("written");
+    }
+    let mut traces = Vec::new();
+    for run in ["1.ftr", "2.ftr", "3.ftr"] {
+        let mut record = foretell();
+        record.args(["record", "-q", "-o", run, "--", "cat"]).args(&names);
+        let output = record.current_dir(folder.path()).output().expect("foretell runs");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        traces.push(folder.path().join(run).display().to_string());
+    }
+    let row = |traces: &[String]| {
+        let options = ["--cache", "400KiB", "--device", "remote", "--json", "-"];
+        rows(&predict(Path::new(&traces.join(",")), &options))[0].clone()
+    };
+    let (one, three) = (row(&traces[..1]), row(&traces));
+    let opens = |row: &Value| row["opens"].as_u64().expect("a number");
+    assert!(opens(&one) >= 60 && opens(&three) >= 180, "{one} {three}");
+    let of = |key: &str| three[key].as_f64().expect("a number");
+    assert!(of("right") > 30.0 && of("read_s") < 0.8 * of("lru_read_s"), "{three}");
+}
+
+#[test]
 fn what_repeats_is_read_faster() {
     let (_folder, path) = recording(runs(30));
     for device in ["local", "remote", "local-1995", "remote-1995"] {

@@ -29,6 +29,7 @@ pub mod profile;
 pub mod recorder;
 pub mod recording;
 pub mod replay;
+pub mod starts;
 pub mod steps;
 pub mod store;
 pub mod workload;

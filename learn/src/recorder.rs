@@ -9,7 +9,7 @@
 //!
 //! Bounds: [`STEPS_MAX`] steps, [`PARTS_MAX`] parts, [`PATHS_MAX_BYTES`] bytes of paths. Beyond that nothing new is kept.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -41,6 +41,8 @@ const STEP_BYTES_MAX: u64 = 8 << 20;
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
     steps: Vec<Step>,
+    /// Steps that come before others of the same millisecond.
+    early: HashSet<usize>,
     paths: HashMap<Arc<[u8]>, usize>,
     files: Vec<File>,
     /// Files by the number that their reads have.
@@ -92,6 +94,16 @@ impl Recorder {
                 self.numbers.remove(&before);
             }
             self.numbers.insert(number, file);
+        }
+    }
+
+    /// As [`identify`](Self::identify), of a file that is [seen late](crate::starts): if it is new, its step comes before others
+    /// of that millisecond.
+    pub fn identify_early(&mut self, number: u64, path: &[u8], at_ms: u32) {
+        let step = self.steps.len();
+        self.identify(number, path, at_ms);
+        if self.steps.len() > step {
+            self.early.insert(step);
         }
     }
 
@@ -201,8 +213,10 @@ impl Recorder {
 
     /// What was kept, in the order of first use.
     pub fn finish(self) -> Run {
-        let mut steps = self.steps;
-        steps.sort_by_key(|step| step.at_ms); // Stable: within a millisecond as it came.
+        let mut steps: Vec<(usize, Step)> = self.steps.into_iter().enumerate().collect();
+        // Stable: within a millisecond as it came.
+        steps.sort_by_key(|(at, step)| (step.at_ms, !self.early.contains(at)));
+        let steps = steps.into_iter().map(|(_, step)| step).collect();
         Run { steps, is_cut: self.is_cut }
     }
 
@@ -353,6 +367,19 @@ mod tests {
             });
         }
         assert_eq!(recorder.finish().steps.len(), 2);
+    }
+
+    #[test]
+    fn what_is_seen_late_comes_first_in_its_millisecond() {
+        let mut recorder = Recorder::new();
+        recorder.touch(b"/before", Acts::LOOK, 2);
+        recorder.touch(b"/first", Acts::OPEN, 3);
+        recorder.identify_early(1, b"/program", 3);
+        recorder.identify_early(2, b"/library", 3);
+        recorder.identify_early(3, b"/first", 3);
+        let steps = recorder.finish().steps;
+        let paths: Vec<&[u8]> = steps.iter().map(|step| &*step.path).collect();
+        assert_eq!(paths, [&b"/before"[..], b"/program", b"/library", b"/first"]);
     }
 
     #[test]

@@ -212,6 +212,11 @@ impl Replay {
         self.has_stopped
     }
 
+    /// Paths that the run has touched and the profile does not have, until the replay stopped.
+    pub fn others(&self) -> usize {
+        self.others.len()
+    }
+
     /// What has become of it so far.
     pub fn counts(&self) -> Counts {
         Counts { expected: self.steps.len(), asked: self.asked, found: self.found }

@@ -149,6 +149,7 @@ pub struct Manager {
     address: String,
     budget_bytes: u64,
     stop: Arc<AtomicBool>,
+    is_abandoned: Arc<AtomicBool>,
     bell: Arc<DoneQueue>,
     report: Receiver<(Report, Ends)>,
 }
@@ -171,6 +172,7 @@ impl Manager {
         let address = listener.address().to_owned();
         let bell = Arc::new(DoneQueue::new().map_err(ManagerError::Start)?);
         let stop = Arc::new(AtomicBool::new(false));
+        let is_abandoned = Arc::new(AtomicBool::new(false));
         let limited_bytes = budget::within_limits(options.budget_bytes, options.release);
         let budget_bytes = limited_bytes.max(BLOCK_BYTES);
         let memory = Memory::Kernel { keeps: options.release };
@@ -189,6 +191,7 @@ impl Manager {
             threads,
             done: Arc::clone(&bell),
             stop: Arc::clone(&stop),
+            is_abandoned: Arc::clone(&is_abandoned),
             lineage: options.lineage,
             observes: options.observes,
             counts_names: options.counts_names,
@@ -213,12 +216,17 @@ impl Manager {
                 }));
             })
             .map_err(ManagerError::Start)?;
-        Ok(Manager { address, budget_bytes, stop, bell, report })
+        Ok(Manager { address, budget_bytes, stop, is_abandoned, bell, report })
     }
 
     /// The value for a program's environment variable `FORETELL_SOCKET`.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// The run goes on without its manager, so a recording has no end.
+    pub fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Release);
     }
 
     /// Ends the manager and returns its report. Waits 2 s at most.

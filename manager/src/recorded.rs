@@ -1,16 +1,19 @@
 //! The file of a recording, written by a thread: it may lie on a slow file system, and the session waits for none.
 //!
+//! The beginning, a recording without events, is written before the thread starts, by whoever opens the file ([`Record::begin`]).
 //! The thread writes whole chunks. If a write fails, it cuts the file back to the last whole chunk and ends; the session notices,
 //! and records no more.
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Seek, Write};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use foretell_learn::recording::Meta;
+use foretell_learn::recording::encoder::Encoder;
 
 use crate::threads::Threads;
 
@@ -23,10 +26,36 @@ const STACK_BYTES: usize = 128 << 10;
 /// What a run is to be recorded to.
 #[derive(Debug)]
 pub struct Record {
-    /// The file, empty.
-    pub file: File,
-    /// What the recording is of.
-    pub meta: Meta,
+    pub(crate) file: File,
+    pub(crate) encoder: Encoder,
+    /// What the file begins with, unless it is written.
+    pub(crate) beginning: Vec<u8>,
+    /// The folder in which the run begins.
+    pub(crate) folder: Arc<[u8]>,
+}
+
+impl Record {
+    /// To an empty file.
+    pub fn new(file: File, meta: &Meta) -> Self {
+        let (encoder, beginning) = Encoder::new(meta);
+        Record { file, encoder, beginning, folder: Arc::clone(&meta.folder) }
+    }
+
+    /// Writes the beginning, so that the file is a recording from now on. A failed write leaves it empty.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn begin(&mut self) -> io::Result<()> {
+        let written = self.file.write_all(&self.beginning);
+        match written {
+            Ok(()) => self.beginning.clear(),
+            Err(_) => {
+                self.file.set_len(0)?;
+                self.file.rewind()?;
+            }
+        }
+        written
+    }
 }
 
 /// Chunks that are to be written at the end, and the way to the thread.
@@ -55,7 +84,7 @@ pub(crate) fn start(file: File, threads: &Threads) -> Option<(SyncSender<Vec<u8>
 }
 
 fn write_all(mut file: File, chunks: &Receiver<Vec<u8>>) -> Result<u64, String> {
-    let mut written_bytes = 0;
+    let mut written_bytes = file.stream_position().unwrap_or(0); // A device has no position.
     for chunk in chunks {
         foretell_fault::point("foretell-record");
         file.write_all(&chunk).map_err(|error| {
@@ -143,6 +172,23 @@ mod tests {
         File::open(&path).expect("there").read_to_string(&mut text).expect("read");
         assert_eq!(text.len() as u64, bytes);
         assert!(text.starts_with("one 0 1 2 ") && text.ends_with(" 99 "));
+    }
+
+    #[test]
+    fn the_beginning_is_written_once_and_stays_if_the_disk_is_full() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("run");
+        let mut record = Record::new(File::create(&path).expect("made"), &Meta::default());
+        record.begin().expect("written");
+        assert!(record.beginning.is_empty());
+        let length = std::fs::metadata(&path).expect("there").len();
+        let (sender, mut written) = start(record.file, &threads()).expect("a thread");
+        sender.send(b"chunk".to_vec()).expect("taken");
+        drop(sender);
+        assert_eq!(written.wait(LONG), Some(Ok(length + 5)));
+        let full = File::options().write(true).open("/dev/full").expect("it is there");
+        let mut record = Record::new(full, &Meta::default());
+        assert!(record.begin().is_err() && !record.beginning.is_empty());
     }
 
     #[test]

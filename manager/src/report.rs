@@ -117,6 +117,15 @@ pub struct LearnReport {
     pub has_stopped: bool,
     /// Why the store could not be used.
     pub problem: Option<String>,
+    /// Whether a recording given by hand took the place of a profile.
+    #[serde(default)]
+    pub is_by_hand: bool,
+    /// What the recording lacks.
+    #[serde(default)]
+    pub lacks: Option<String>,
+    /// Names that the run touched and the profile or the recording does not have, until nothing more was asked for.
+    #[serde(default)]
+    pub others: u64,
     /// Steps of this run.
     pub kept: u64,
     /// Files that were read ahead because other workloads have read them after those that this run has opened.

@@ -98,6 +98,7 @@ pub(crate) struct Session {
     driver: PageCache,
     done: Arc<DoneQueue>,
     stop: Arc<AtomicBool>,
+    is_abandoned: Arc<AtomicBool>,
     threads: Threads,
     connections: Connections,
     programs: Vec<Program>,
@@ -163,6 +164,8 @@ pub(crate) struct Parts {
     pub(crate) threads: Threads,
     pub(crate) done: Arc<DoneQueue>,
     pub(crate) stop: Arc<AtomicBool>,
+    /// See [`Manager::abandon`](crate::Manager::abandon).
+    pub(crate) is_abandoned: Arc<AtomicBool>,
     /// See [`Options::lineage`](crate::Options::lineage).
     pub(crate) lineage: Option<Setting>,
     /// See [`Options::observes`](crate::Options::observes).
@@ -178,7 +181,8 @@ pub(crate) struct Parts {
 
 impl Session {
     pub(crate) fn new(config: Config, parts: Parts) -> Self {
-        let Parts { connections, watched_max, threads, done, stop, lineage, .. } = parts;
+        let Parts { connections, watched_max, threads, done, stop, is_abandoned, lineage, .. } =
+            parts;
         let Parts { observes, counts_names, outside, opens, learn, record, fault, .. } = parts;
         let mut policy = Policy::new(config);
         let external = policy.open_stream(Nanos::ZERO, SCRIPTS, None);
@@ -186,7 +190,7 @@ impl Session {
         let folder = learn.as_ref().map(|learn| Arc::clone(&learn.folder));
         let learning =
             learn.map(|learn| Learning::new(learn, &mounts, Arc::clone(&done), &threads));
-        let of_record = record.as_ref().map(|record| Arc::clone(&record.meta.folder));
+        let of_record = record.as_ref().map(|record| Arc::clone(&record.folder));
         let folder = of_record.or(folder).filter(|folder| !folder.is_empty());
         let recording = record.and_then(|record| Recording::new(record, &threads));
         let follows = observes || recording.is_some();
@@ -197,6 +201,7 @@ impl Session {
             policy,
             done,
             stop,
+            is_abandoned,
             threads,
             connections,
             programs: Vec::new(),
@@ -258,9 +263,11 @@ impl Session {
             None => Default::default(),
         };
         let recording = self.accesses.recording.take();
+        let is_whole = !self.is_abandoned.load(Ordering::Acquire);
         let report = Report { learned, ..self.report() };
         lesson.iter_mut().for_each(|lesson| lesson.note_ahead(report.ahead_by(Origin::Learned)));
-        let finish = |recording: Recording| recording.finish(report.programs.dropped_records);
+        let dropped = report.programs.dropped_records;
+        let finish = |recording: Recording| recording.finish(dropped, is_whole);
         let (recorded, recording) = recording.map(finish).unzip();
         (Report { recorded, ..report }, Ends { lesson, recording: recording.flatten() })
     }
@@ -447,6 +454,7 @@ mod tests {
                 threads: Threads::new().expect("some processes are left"),
                 done: Arc::new(DoneQueue::new().expect("a descriptor")),
                 stop: Arc::default(),
+                is_abandoned: Arc::default(),
                 lineage: None,
                 observes: true,
                 counts_names: true,

@@ -9,7 +9,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use foretell_manager::learn::recording::reader::Ending;
+use foretell_manager::learn::recording::replay::first_use_ns;
 use foretell_manager::learn::recording::{Event, Meta, Origin, PathId, What, is_named};
+use foretell_manager::learn::starts::Starts;
 use foretell_manager::learn::steps::Acts;
 use foretell_protocol::stall_threshold_ns;
 
@@ -101,7 +103,12 @@ pub(super) struct Gathered {
     pub(super) backwards: [Sum; BINS],
     pub(super) spans: Spans,
     pub(super) has_earlier: bool,
+    /// Whether the recording tells which files the command lines of started programs name.
+    pub(super) tells_names: bool,
     known_by: Sources,
+    starts: Starts,
+    /// When the file of this event was used, if nothing has told of it before.
+    first_use_ns: u64,
     of_process: HashMap<u32, usize>,
     of_name: HashMap<Arc<[u8]>, usize>,
 }
@@ -160,7 +167,10 @@ impl Gathered {
             backwards: [Sum::default(); BINS],
             spans: Spans { each_ns: 100_000, sums: Vec::new() },
             has_earlier: earlier.is_some(),
+            tells_names: true,
             known_by: Sources::new(meta, earlier),
+            starts: Starts::default(),
+            first_use_ns: 0,
             of_process: HashMap::new(),
             of_name: HashMap::new(),
         }
@@ -172,6 +182,7 @@ impl Gathered {
             self.paths.extend_from_slice(&paths[self.paths.len()..]);
             self.files.resize_with(paths.len(), FileSum::default);
         }
+        self.first_use_ns = first_use_ns(&mut self.starts, event);
         let ended_ns = event.at_ns.saturating_add(event.took_ns);
         if !matches!(event.what, What::Close { .. }) {
             self.elapsed_ns = self.elapsed_ns.max(ended_ns);
@@ -186,6 +197,7 @@ impl Gathered {
                 self.of_process.remove(&event.process);
             }
             What::Close { .. } => {}
+            What::Named { path } => self.known_by.named(&self.paths[path.0 as usize]),
             &What::Touch { path, acts } => self.touch(event, path, acts),
             &What::Read { file, offset_bytes, length_bytes, origin } => {
                 let end = offset_bytes.saturating_add(length_bytes);
@@ -238,7 +250,7 @@ impl Gathered {
             file.first_ns = file.first_ns.min(event.at_ns);
             return known;
         }
-        file.first_ns = event.at_ns;
+        file.first_ns = self.first_use_ns;
         let known = if is_named(path) { self.known_by.of_name(path) } else { 0 };
         file.by_name = Some(known);
         known

@@ -30,7 +30,7 @@ use foretell_manager::learn::recording::replay::{Moves, profile};
 use self::figures::Figures;
 use self::gather::Gathered;
 use self::sources::Earlier;
-use crate::failure::Failure;
+use crate::failure::{Failure, note};
 use crate::output_file::{self, Named, OutputFile};
 
 pub(crate) const HELP: &str = "\
@@ -103,16 +103,25 @@ fn opened(path: &Path) -> Result<Reader<BufReader<File>>, Failure> {
 fn gathered(path: &Path, earlier: Option<Earlier>) -> Result<Gathered, Failure> {
     let mut reader = opened(path)?;
     let mut gathered = Gathered::new(reader.meta(), earlier);
+    gathered.tells_names = reader.tells_names();
     let failed = |error| Failure::failed(format!("{}: {error}", path.display()));
     while let Some(event) = reader.next_event().map_err(failed)? {
         gathered.take(&event, reader.paths());
     }
     gathered.end(reader.ending());
+    if let Some(problem) = reader.ending().problem() {
+        note(format!("{}: {problem}", path.display()));
+    }
     Ok(gathered)
 }
 
 fn earlier(path: &Path) -> Result<Earlier, Failure> {
-    let profile = profile(opened(path)?, &Moves::default());
+    let mut reader = opened(path)?;
+    let profile = profile(&mut reader, &Moves::default());
     let failed = |error| Failure::failed(format!("--earlier: {}: {error}", path.display()));
-    profile.map(|profile| Earlier::new(&profile)).map_err(failed)
+    let earlier = profile.map(|profile| Earlier::new(&profile)).map_err(failed)?;
+    if let Some(problem) = reader.ending().problem() {
+        note(format!("--earlier: {}: {problem}", path.display()));
+    }
+    Ok(earlier)
 }

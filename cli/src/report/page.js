@@ -54,7 +54,7 @@ for (const [value, name] of [
 const whole = Math.max(1, all.elapsed_s * 1e6);
 const view = { from: 0, to: whole, low: null, high: null };
 let chosen = 0;
-const inOrder = all.files.map((file, index) => index).sort((a, b) => all.files[a].first_s - all.files[b].first_s);
+const inOrder = all.files.map((file, index) => index).filter((index) => all.files[index].points.length > 0).sort((a, b) => all.files[a].first_s - all.files[b].first_s);
 
 function painter(canvas) {
   const scale = window.devicePixelRatio || 1;
@@ -67,7 +67,11 @@ function painter(canvas) {
   paint.font = "11px system-ui, sans-serif";
   return { paint, width, height };
 }
-const LEFT = 64, BOTTOM = 20, TOP = 6, RIGHT = 8;
+const OFFSETS_LEFT = 64, BOTTOM = 20, TOP = 6, RIGHT = 8;
+/* Rows of files have room for the ends of their names. */
+const ROWS_LEFT = (width) => Math.round(Math.min(300, Math.max(OFFSETS_LEFT, width * 0.28)));
+/* The least distance of two names, in pixels. */
+const NAME_EACH = 13;
 
 function step(span, parts) {
   const raw = span / parts, power = 10 ** Math.floor(Math.log10(raw));
@@ -76,7 +80,7 @@ function step(span, parts) {
 function byteStep(span, parts) {
   return 2 ** Math.max(0, Math.ceil(Math.log2(Math.max(1, span / parts))));
 }
-function axes({ paint, width, height }, low, high) {
+function axes({ paint, width, height }, low, high, LEFT = OFFSETS_LEFT) {
   paint.strokeStyle = colour("line");
   paint.fillStyle = colour("soft");
   paint.lineWidth = 1;
@@ -103,6 +107,7 @@ function bounds() {
   return [view.low ?? 0, view.high ?? Math.max(1, file ? file.end_bytes : 1)];
 }
 function drawOffsets() {
+  const LEFT = OFFSETS_LEFT;
   const on = painter(at("offsets")), file = all.files[chosen];
   const [low, high] = bounds();
   const { x, y } = axes(on, low, high);
@@ -127,7 +132,8 @@ function drawOffsets() {
 function rowHeight(height) { return (height - TOP - BOTTOM) / Math.max(1, inOrder.length); }
 function drawRows() {
   const on = painter(at("rows"));
-  const { x } = axes(on);
+  const LEFT = ROWS_LEFT(on.width);
+  const { x } = axes(on, undefined, undefined, LEFT);
   const { paint, width, height } = on;
   const each = rowHeight(height);
   paint.save();
@@ -144,11 +150,39 @@ function drawRows() {
     }
   });
   paint.restore();
-  paint.fillStyle = colour("soft"); paint.textAlign = "right";
-  paint.fillText("1", LEFT - 6, TOP + 10);
-  paint.fillText(count(inOrder.length), LEFT - 6, height - BOTTOM);
+  paint.textAlign = "right"; paint.textBaseline = "middle";
+  for (const row of namedRows(each)) {
+    const index = inOrder[row];
+    paint.fillStyle = colour(index === chosen ? "ink" : "soft");
+    paint.fillText(shortened(paint, all.files[index].path, LEFT - 10), LEFT - 6, TOP + (row + 0.5) * each);
+  }
+  paint.textBaseline = "alphabetic";
+}
+/* The rows that have their names beside them: as many as there is room for, those with the most waiting and bytes first. */
+function namedRows(each) {
+  const rowOf = new Map(inOrder.map((index, row) => [index, row]));
+  const named = [];
+  const order = [chosen, ...all.files.keys()];
+  for (const index of order) {
+    const row = rowOf.get(index);
+    if (row === undefined || all.files[index].points.length === 0) continue;
+    if (named.every((other) => Math.abs(other - row) * each >= NAME_EACH)) named.push(row);
+    if (named.length >= 40) break;
+  }
+  return named;
+}
+/* The end of a path, as much as there is room for. */
+function shortened(paint, path, wide) {
+  if (paint.measureText(path).width <= wide) return path;
+  let [least, most] = [0, path.length];
+  while (least < most) {
+    const middle = (least + most) >> 1;
+    if (paint.measureText("…" + path.slice(middle)).width <= wide) most = middle; else least = middle + 1;
+  }
+  return "…" + path.slice(least);
 }
 function drawSpans() {
+  const LEFT = OFFSETS_LEFT;
   const on = painter(at("spans"));
   const { x } = axes(on);
   const { paint, height, width } = on;
@@ -171,7 +205,7 @@ function drawSpans() {
 }
 let due = false;
 function draw() {
-  if (due) return;
+  if (due || inOrder.length === 0) return;
   due = true;
   requestAnimationFrame(() => { due = false; drawOffsets(); drawRows(); drawSpans(); });
 }
@@ -194,6 +228,7 @@ function choose(index) {
 /* What the mouse does. */
 function place(canvas, event) {
   const box = canvas.getBoundingClientRect();
+  const LEFT = canvas.id === "rows" ? ROWS_LEFT(box.width) : OFFSETS_LEFT;
   const right = box.width - LEFT - RIGHT, down = box.height - TOP - BOTTOM;
   const across = Math.min(1, Math.max(0, (event.clientX - box.left - LEFT) / right));
   const up = 1 - Math.min(1, Math.max(0, (event.clientY - box.top - TOP) / down));
@@ -364,12 +399,14 @@ table(at("known"), [
   ["of the bytes", (known) => known.bytes_share, meter],
   ["of the reads", (known) => known.reads_share, meter],
 ], all.known);
-at("known-about").textContent = "What each source could have known before the read, at best. “Earlier run” compares with " + all.earlier + "; “kernel” is its own read-ahead in order.";
+at("known-about").textContent = "What each source could have known before the read, at best. “Earlier run” compares with " + all.earlier + "; “kernel” is its own read-ahead in order."
+  + (all.arguments === "all programs" ? "" : " Arguments are those of the command alone: an older foretell did not record those of the programs that it starts.");
 const gained = (which) => (gain) => gain.none_s > 0 ? 1 - gain[which] / gain.none_s : 0;
 const withTime = (which) => (value, gain) => seconds(gain[which]) + " (" + (value >= 0.0005 ? "−" : value <= -0.0005 ? "+" : "") + percent(Math.abs(value)) + ")";
 if (all.simulated.by_device.length) {
+  at("simulated-about").textContent = "Files lie as on an " + all.simulated.layout + " disk, and memory has " + bytes(all.simulated.memory_bytes) + ".";
   table(at("simulated"), [
-    ["device", (gain) => (gain.disks > 1 ? gain.disks + " × " : "") + gain.device + (gain.folder ? ": " + gain.folder : "")],
+    ["device", (gain) => gain.disks + " × " + gain.device + (gain.folder ? ": " + gain.folder : "")],
     ["no hints", (gain) => gain.none_s, seconds],
     ["files", gained("files_s"), withTime("files_s")],
     ["all", gained("all_s"), withTime("all_s")],
@@ -392,6 +429,11 @@ function bars(home, bins, name) {
 bars(at("sizes"), all.sizes, (from) => bytes(from) + " –");
 bars(at("gaps"), all.gaps, (from) => from === 0 ? "none, in order" : bytes(from) + " –");
 
+if (inOrder.length === 0) {
+  document.querySelectorAll(".plot").forEach((plot) => plot.classList.add("none"));
+  for (const id of ["file", "reset"]) at(id).disabled = true;
+  at("offsets-note").textContent = "";
+}
 choose(Math.max(0, all.files.findIndex((file) => file.points.length > 0)));
 new ResizeObserver(draw).observe(document.body);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

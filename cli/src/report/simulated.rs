@@ -42,12 +42,18 @@ const CACHE_BYTES: u64 = 256 << 20;
 const BLOCK_BYTES: u64 = 8192;
 const STRIPE_BYTES: u64 = 64 << 10;
 
+/// How files lie on the devices, by the name that `--layout` takes.
+const LAYOUT: (&str, Placing) = ("aged", Placing::Aged);
+
 /// The hints that are compared with none.
 const HINTS: [Disclosed; 2] = [Disclosed::Files, Disclosed::All];
 
 /// See the [module](self).
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Simulated {
+    /// How files lie on the devices, and the bytes of memory.
+    layout: &'static str,
+    memory_bytes: u64,
     by_device: Vec<Gain>,
     by_folder: Vec<Gain>,
     /// Why nothing is simulated, or not all.
@@ -72,7 +78,8 @@ struct Gain {
 /// In words: it cannot be read.
 pub(super) fn simulate(path: &Path) -> Result<Simulated, String> {
     let mut recording = recorded::open(path).map_err(|error| error.to_string())?;
-    let mut simulated = Simulated::default();
+    let mut simulated =
+        Simulated { layout: LAYOUT.0, memory_bytes: CACHE_BYTES, ..Simulated::default() };
     if recording.calls.len() > CALLS_MAX {
         simulated.note = Some(format!(
             "the recording has {} calls, and at most {CALLS_MAX} are simulated here; use foretell sim replay",
@@ -143,7 +150,7 @@ fn spec(device: &str, disks: usize, disclosed: Disclosed) -> Result<ReplaySpec, 
         stripe_bytes: STRIPE_BYTES,
         order: Order::Scan,
         outstanding,
-        placing: Placing::Aged,
+        placing: LAYOUT.1,
         seed: 1,
         inodes: true,
         read_ahead: Some(ReadAheadSpec::linux(BLOCK_BYTES)),

@@ -2,7 +2,7 @@
 //!
 //! | source | knows |
 //! |---|---|
-//! | arguments | the files that the command line names, and all below a folder that it names |
+//! | arguments | the files that the command line names, or that of a program that it starts, and all below a folder that it names |
 //! | folder walk | files and names of a folder that was listed before |
 //! | mapped in order | parts of a mapped file that follow where the last one ended |
 //! | earlier run | what an earlier run has read; all that is on a disk, if none is given |
@@ -11,12 +11,11 @@
 //! Shares are upper bounds: a source may know too late.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 use std::sync::Arc;
 
 use foretell_manager::learn::private::Private;
 use foretell_manager::learn::profile::Profile;
-use foretell_manager::learn::recording::Meta;
+use foretell_manager::learn::recording::{Meta, without_dots};
 
 /// The sources, in the order in which they are shown.
 pub(super) const NAMES: [&str; 5] =
@@ -77,7 +76,7 @@ impl Earlier {
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Sources {
-    arguments: Vec<Vec<u8>>,
+    arguments: HashSet<Arc<[u8]>>,
     listed: HashSet<Arc<[u8]>>,
     private: Private,
     earlier: Option<Earlier>,
@@ -97,6 +96,11 @@ impl Sources {
         }
     }
 
+    /// The command line of a program that the run has started names this path, or a folder above it.
+    pub(super) fn named(&mut self, path: &Arc<[u8]>) {
+        self.arguments.insert(Arc::clone(path));
+    }
+
     /// A folder was listed.
     pub(super) fn listed(&mut self, folder: &Arc<[u8]>) {
         self.listed.insert(Arc::clone(folder));
@@ -105,16 +109,15 @@ impl Sources {
     /// The sources that know, at the first touch of this name, that it will be touched.
     pub(super) fn of_name(&self, path: &[u8]) -> KnownBy {
         let folder_end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
-        let is_below = |argument: &Vec<u8>| {
-            path.strip_prefix(&argument[..])
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
-        };
+        let ends = path.iter().enumerate().filter(|&(at, &byte)| byte == b'/' && at > 0);
+        let mut ends = ends.map(|(at, _)| at).chain([path.len()]);
+        let is_below = ends.any(|end| self.arguments.contains(&path[..end]));
         let earlier = match &self.earlier {
             Some(earlier) => earlier.has_name(path),
             None => !self.private.has(path),
         };
         let known = |is_known, bit| if is_known { bit } else { 0 };
-        known(self.arguments.iter().any(is_below), ARGUMENTS)
+        known(is_below, ARGUMENTS)
             | known(self.listed.contains(&path[..folder_end]), WALK)
             | known(earlier, EARLIER)
     }
@@ -131,18 +134,11 @@ impl Sources {
 }
 
 /// A word of the command line as a path, without `.` and `..`.
-fn absolute(folder: &[u8], word: &[u8]) -> Vec<u8> {
-    use std::os::unix::ffi::OsStrExt;
-    let bytes = |bytes| Path::new(std::ffi::OsStr::from_bytes(bytes));
-    let mut plain = std::path::PathBuf::from("/");
-    for component in bytes(folder).join(bytes(word)).components() {
-        match component {
-            std::path::Component::ParentDir => drop(plain.pop()),
-            std::path::Component::Normal(name) => plain.push(name),
-            _ => {}
-        }
+fn absolute(folder: &[u8], word: &[u8]) -> Arc<[u8]> {
+    match word.starts_with(b"/") {
+        true => without_dots(word).into(),
+        false => without_dots(&[folder, b"/", word].concat()).into(),
     }
-    plain.as_os_str().as_bytes().to_vec()
 }
 
 #[cfg(test)]
@@ -167,6 +163,8 @@ mod tests {
         assert_eq!(known("/b/c"), ARGUMENTS);
         assert_eq!(known("/usr/lib/libc.so"), WALK);
         assert_eq!(known("/usr/lib/x/y"), 0);
+        sources.named(&b"/usr/lib/x"[..].into());
+        assert_eq!(sources.of_name(b"/usr/lib/x/y") & !EARLIER, ARGUMENTS);
     }
 
     #[test]

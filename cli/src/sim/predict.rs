@@ -9,20 +9,22 @@ use foretell_sim::predict::graph::{LOOKAHEAD_MAX, PREDICTORS, Settings, predicto
 use foretell_sim::predict::stream::Stream;
 use foretell_sim::predict::{Fetching, Options, Predicting, Report, run};
 use foretell_sim::trace::opens::{self, Opens};
+use foretell_sim::trace::{recorded, recorded_opens};
 use serde::Serialize;
 
 use super::figures::{Figures, as_json, check_outputs};
 use super::recording::{not_a_recording, recorded_at, shown};
 use super::runs::{on_all_processors, progress, unique};
 use super::table::{Column, Kind, lines};
-use crate::failure::Failure;
+use crate::failure::{Failure, note};
 use crate::size;
 use crate::standard_output::say;
 
 const HELP: &str = "\
 Examples:
-  scripts/record-opens run.opens.gz -- make
-  foretell sim predict --trace run.opens.gz --days 2
+  foretell record -o first.ftr -- make
+  foretell record -o second.ftr -- make
+  foretell sim predict --trace first.ftr,second.ftr
   foretell sim predict --trace sim/traces/compile.opens.gz --predictor graph,combination \\
       --cache 1MiB,4MiB --device local,remote --json - | jq .[].read_s
 
@@ -30,9 +32,13 @@ Each open of a file asks the predictor which files will be opened next, and thes
 or kept in the cache. As the base line, the same opens run under LRU alone; as the bound, under an \
 oracle that knows the next opens (as many as the lookahead).
 
-A recording has a line for each open of a file: `time_us pid op path size [read_us]`, where op is open \
-or exec. A line `# run NAME` begins a run. Its runs are played a minute after one another; with \
---days, they are drawn at random as two people would start them in so many days.
+A recording of `foretell record` is a run; give the runs of a command, or of several, in their order. \
+They are played a minute after one another; with --days, they are drawn at random as two people would start \
+them in so many days. One run alone shows files that it opens again.
+
+A list of opens (scripts/record-opens makes one with strace) has a line for each open of a file: \
+`time_us pid op path size [read_us]`, where op is open or exec. A line `# run NAME` begins a run. Several \
+lists need --days.
 
 Devices:
 {DEVICES}
@@ -56,7 +62,8 @@ fn predictors() -> String {
 
 #[derive(Args)]
 pub(crate) struct PredictArgs {
-    /// The recordings, with commas between them (- for standard input); several need --days
+    /// The recordings of `foretell record`, one a run, or lists of opens, with commas between them (- for a list on standard
+    /// input)
     #[arg(long, required = true, value_name = "FILE,...", value_delimiter = ',')]
     trace: Vec<PathBuf>,
 
@@ -155,9 +162,10 @@ pub(super) fn predict(args: &PredictArgs) -> Result<ExitCode, Failure> {
     let read: Vec<(&str, &Path)> =
         args.trace.iter().map(|trace| ("the recording", trace.as_path())).collect();
     check_outputs(&read, &[("--json", args.json.as_deref())])?;
-    if args.trace.len() > 1 && args.days.is_none() {
+    let is_recorded = args.trace.iter().all(|trace| recorded::is_one(trace));
+    if args.trace.len() > 1 && args.days.is_none() && !is_recorded {
         return Err(Failure::usage(
-            "--trace: several recordings are interleaved over days; give --days N, or one recording",
+            "--trace: several lists of opens are interleaved over days; give --days N, or one recording, or only those of foretell record",
         ));
     }
     let json = Figures::open(args.json.as_deref())?;
@@ -179,10 +187,7 @@ pub(super) fn predict(args: &PredictArgs) -> Result<ExitCode, Failure> {
 }
 
 fn stream(args: &PredictArgs) -> Result<Stream, Failure> {
-    let read = |trace: &PathBuf| {
-        opens::open(recorded_at(trace)?).map_err(|error| not_a_recording(&error, "opens"))
-    };
-    let recordings = args.trace.iter().map(read).collect::<Result<Vec<Opens>, Failure>>()?;
+    let recordings = recordings(&args.trace)?;
     let stream = match args.days {
         Some(days) => {
             Stream::of_days(&recordings.iter().collect::<Vec<_>>(), days.into(), args.seed)
@@ -192,6 +197,35 @@ fn stream(args: &PredictArgs) -> Result<Stream, Failure> {
     match stream.steps.is_empty() {
         true => Err(Failure::failed("--days: no run is drawn in so few days; give more")),
         false => Ok(stream),
+    }
+}
+
+/// The recordings. Those of `foretell record` become one, of several runs.
+fn recordings(traces: &[PathBuf]) -> Result<Vec<Opens>, Failure> {
+    let (mut recordings, mut of_record) = (Vec::new(), Opens::default());
+    for trace in traces {
+        if recorded::is_one(trace) {
+            let lacks = recorded_opens::add(&mut of_record, trace);
+            let lacks = lacks.map_err(|error| Failure::failed(error.to_string()))?;
+            if let Some(lacks) = lacks {
+                note(format!("note: {}: {lacks}", shown(trace)));
+            }
+            continue;
+        }
+        let opens = opens::open(recorded_at(trace)?).map_err(|error| {
+            let Failure { code, line } = not_a_recording(&error, "opens");
+            let line = line.replace(
+                "; --format takes opens",
+                "; --trace takes recordings of foretell record, and lists of opens",
+            );
+            Failure { code, line }
+        })?;
+        recordings.push(opens);
+    }
+    recordings.extend((!of_record.runs.is_empty()).then_some(of_record));
+    match recordings.is_empty() {
+        true => Err(Failure::failed("--trace: no file is opened in it")),
+        false => Ok(recordings),
     }
 }
 

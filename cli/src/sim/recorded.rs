@@ -235,6 +235,7 @@ fn libraries(recording: &Recording) -> Option<String> {
 
 /// Notes on lines that are not understood, and on a recording that is cut off.
 fn damage(state: &State) -> Vec<String> {
+    let without_end = state.without_end.map(str::to_owned);
     let damaged = state.first_not_understood.map(|first| {
         let State { lines, not_understood, .. } = state;
         format!("{not_understood} of {lines} lines are not understood as calls; the first is line {first}")
@@ -252,7 +253,7 @@ fn damage(state: &State) -> Vec<String> {
         };
         format!("{files} replayed from byte 0 (calls are missing, as with strace -p or -e trace=, or lines)")
     });
-    damaged.into_iter().chain(cut).chain(unopened).chain(unheard).collect()
+    without_end.into_iter().chain(damaged).chain(cut).chain(unopened).chain(unheard).collect()
 }
 
 /// The folder that `root` leads to, with links resolved. Recorded paths that use the given name of the root are changed to the

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{
-    CHUNK_HEADER_BYTES, CHUNK_MAGIC, Context, Event, HEADER_BYTES, MAGIC, Meta, PATHS_MAX,
+    CHUNK_HEADER_BYTES, CHUNK_MAGIC, Context, Event, MAGIC, Meta, NAMED, PATHS_MAX,
     PATHS_MAX_BYTES, PathId, TEXT_MAX_BYTES, TICK_NS, VERSION, WORDS_MAX, What, tag, zigzag,
 };
 
@@ -27,11 +27,9 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Of a recording of this run. Returns the bytes that it begins with, too.
-    pub fn new(meta: &Meta) -> (Self, [u8; HEADER_BYTES]) {
-        let mut header = [0; HEADER_BYTES];
-        header[..8].copy_from_slice(MAGIC);
-        header[8..].copy_from_slice(&VERSION.to_le_bytes());
+    /// Of a recording of this run. Returns the bytes that it begins with, too: they are a recording without events.
+    pub fn new(meta: &Meta) -> (Self, Vec<u8>) {
+        let mut beginning = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
         let mut encoder = Encoder::default();
         encoder.begin_chunk();
         let chunk = &mut encoder.chunk;
@@ -41,7 +39,13 @@ impl Encoder {
         let words = meta.command.len().min(WORDS_MAX);
         put(chunk, words as u64);
         meta.command[..words].iter().for_each(|word| put_text(chunk, word));
-        (encoder, header)
+        beginning.extend(encoder.take_chunk().into_iter().flatten());
+        (encoder, beginning)
+    }
+
+    /// The number of paths so far.
+    pub fn paths(&self) -> usize {
+        self.paths.len()
     }
 
     /// The number of a path. `None` if there are too many.
@@ -95,6 +99,11 @@ impl Encoder {
             What::Touch { path, acts } => {
                 put(&mut self.chunk, path.0.into());
                 self.chunk.push(acts.bits());
+                tag::TOUCH
+            }
+            What::Named { path } => {
+                put(&mut self.chunk, path.0.into());
+                self.chunk.push(NAMED);
                 tag::TOUCH
             }
             &What::Read { file, offset_bytes, length_bytes, origin } => {

@@ -15,7 +15,8 @@
 //!
 //! The fixed numbers are little-endian, and the CRC-32 is of the payload. Events refer to what came before them, also in earlier
 //! chunks, so a recording is read from its beginning. It is valid up to the last whole chunk: a writer that is killed, or a disk
-//! that is full, costs what comes behind that. The last event of a run that has ended is [`What::Close`].
+//! that is full, costs what comes behind that. The last event of a run that has ended is [`What::Close`]; a recording without it
+//! was stopped early. The first chunk begins with the [`Meta`], and has nothing else.
 //!
 //! Numbers have 7 bits a byte, the least ones first. Times are in ticks of [`TICK_NS`], and count from the end of the event before.
 //! A read has some 5 to 12 bytes: its process, file, offset and length are left out where they follow from the read before.
@@ -33,8 +34,11 @@ use crate::steps::Acts;
 /// What a recording begins with.
 pub const MAGIC: &[u8; 8] = b"ftrecord";
 
-/// Raised with every change that an older version would misread.
-pub const VERSION: u32 = 1;
+/// Raised with every change that an older version would misread. 2 has [`What::Named`].
+pub const VERSION: u32 = 2;
+
+/// The oldest version that is read.
+pub const VERSION_MIN: u32 = 1;
 
 /// Bytes before the first chunk.
 pub const HEADER_BYTES: usize = 12;
@@ -107,6 +111,11 @@ pub enum What {
         /// What it did with it.
         acts: Acts,
     },
+    /// A command line of the run, other than its own, names this path or a folder above it. Before the path is first touched.
+    Named {
+        /// The path.
+        path: PathId,
+    },
     /// It read a part of a file, or touched it where it is mapped.
     Read {
         /// The file.
@@ -152,6 +161,22 @@ pub fn is_named(path: &[u8]) -> bool {
     path.starts_with(b"/")
 }
 
+/// An absolute path without `.`, `..` and doubled slashes, as touches have it.
+pub fn without_dots(path: &[u8]) -> Vec<u8> {
+    let mut plain: Vec<u8> = Vec::with_capacity(path.len());
+    for name in path.split(|&byte| byte == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." => plain.truncate(plain.iter().rposition(|&byte| byte == b'/').unwrap_or(0)),
+            name => {
+                plain.push(b'/');
+                plain.extend_from_slice(name);
+            }
+        }
+    }
+    if plain.is_empty() { b"/".to_vec() } else { plain }
+}
+
 /// The tags of events: the low 3 bits.
 mod tag {
     pub(super) const PATH: u8 = 0;
@@ -173,6 +198,9 @@ mod tag {
     /// It is as long as the read before.
     pub(super) const SAME_LENGTH: u8 = 64;
 }
+
+/// In place of the acts of a touch: the path is [named](What::Named).
+const NAMED: u8 = 128;
 
 /// What is known from earlier events, on both sides.
 #[derive(Clone, Debug, Default)]

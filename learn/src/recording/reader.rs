@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::{
     CHUNK_HEADER_BYTES, CHUNK_MAGIC, CHUNK_MAX_BYTES, Context, Event, HEADER_BYTES, MAGIC, Meta,
-    Origin, PATHS_MAX, PATHS_MAX_BYTES, PathId, TEXT_MAX_BYTES, TICK_NS, VERSION, WORDS_MAX, What,
-    tag, unzigzag,
+    NAMED, Origin, PATHS_MAX, PATHS_MAX_BYTES, PathId, TEXT_MAX_BYTES, TICK_NS, VERSION,
+    VERSION_MIN, WORDS_MAX, What, tag, unzigzag,
 };
 use crate::steps::Acts;
 
@@ -22,8 +22,10 @@ pub enum Refusal {
     NotOne,
     /// It was written by another version.
     Version(u32),
-    /// Its first chunk is cut off or damaged.
-    Empty,
+    /// It ends within its first chunk.
+    Cut,
+    /// Its first chunk is damaged.
+    Damaged,
 }
 
 impl std::fmt::Display for Refusal {
@@ -31,8 +33,9 @@ impl std::fmt::Display for Refusal {
         match self {
             Refusal::Io(error) => error.fmt(f),
             Refusal::NotOne => f.write_str("it is no recording of `foretell record`; make one with `foretell record -o FILE -- PROGRAM`"),
-            Refusal::Version(version) => write!(f, "it is a recording of version {version}, and this foretell reads version {VERSION}; record anew"),
-            Refusal::Empty => f.write_str("the recording is damaged or cut off at its beginning; record anew"),
+            Refusal::Version(version) => write!(f, "it is a recording of version {version}, and this foretell reads versions {VERSION_MIN} to {VERSION}; record anew"),
+            Refusal::Cut => f.write_str("the recording stopped before anything was written; record anew"),
+            Refusal::Damaged => f.write_str("the recording is damaged at its beginning; record anew"),
         }
     }
 }
@@ -53,10 +56,24 @@ pub enum Ending {
     Damaged,
 }
 
+impl Ending {
+    /// What is missing of the recording, for people. `None` if nothing is, or that is not known yet.
+    pub fn problem(self) -> Option<&'static str> {
+        match self {
+            Ending::Ahead | Ending::Whole { .. } => None,
+            Ending::Cut => Some(
+                "stopped early: the recording ends without the end of the run (foretell was killed, or the disk was full)",
+            ),
+            Ending::Damaged => Some("damaged: what follows the damage is not used"),
+        }
+    }
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
+    version: u32,
     meta: Meta,
     paths: Vec<Arc<[u8]>>,
     path_bytes: usize,
@@ -87,11 +104,12 @@ impl<R: Read> Reader<R> {
             return Err(Refusal::NotOne);
         }
         let version = number_at(&header, 8);
-        if version != VERSION {
+        if !(VERSION_MIN..=VERSION).contains(&version) {
             return Err(Refusal::Version(version));
         }
         let mut reader = Reader {
             input,
+            version,
             meta: Meta::default(),
             paths: Vec::new(),
             path_bytes: 0,
@@ -101,10 +119,18 @@ impl<R: Read> Reader<R> {
             ending: Ending::Ahead,
         };
         if !reader.next_chunk().map_err(Refusal::Io)? {
-            return Err(Refusal::Empty);
+            return Err(match reader.ending {
+                Ending::Cut => Refusal::Cut,
+                _ => Refusal::Damaged,
+            });
         }
-        reader.meta = reader.take_meta().ok_or(Refusal::Empty)?;
+        reader.meta = reader.take_meta().ok_or(Refusal::Damaged)?;
         Ok(reader)
+    }
+
+    /// Whether it says which paths are [named](What::Named) by command lines of the programs that the run has started.
+    pub fn tells_names(&self) -> bool {
+        self.version >= 2
     }
 
     /// What it is a recording of.
@@ -249,7 +275,10 @@ impl<R: Read> Reader<R> {
             tag::ENDS => What::Ends,
             tag::TOUCH => {
                 let path = self.path()?;
-                What::Touch { path, acts: Acts::from_bits(self.byte()?) }
+                match self.byte()? {
+                    NAMED => What::Named { path },
+                    acts => What::Touch { path, acts: Acts::from_bits(acts) },
+                }
             }
             _ => self.take_read(kind, flags)?,
         };

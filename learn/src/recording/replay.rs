@@ -5,9 +5,10 @@
 use std::io::{self, Read};
 
 use super::reader::Reader;
-use super::{Event, What, is_named};
+use super::{Event, Origin, What, is_named};
 use crate::profile::Profile;
 use crate::recorder::Recorder;
+use crate::starts::Starts;
 use crate::steps::Acts;
 
 /// Folders that have moved: old and new names, absolute and without a slash at the end.
@@ -45,14 +46,17 @@ impl Moves {
     }
 }
 
-/// What the run of this recording tells the next one.
+/// What the run of this recording tells the next one. The reader is at its end then.
 ///
 /// # Errors
 /// The file cannot be read.
-pub fn profile(mut reader: Reader<impl Read>, moves: &Moves) -> io::Result<Profile> {
+pub fn profile(reader: &mut Reader<impl Read>, moves: &Moves) -> io::Result<Profile> {
     let (mut recorder, mut known, mut moved) = (Recorder::new(), Vec::new(), Vec::new());
+    let mut starts = Starts::default();
     while let Some(event) = reader.next_event()? {
-        let at_ms = u32::try_from(event.at_ns / 1_000_000).unwrap_or(u32::MAX);
+        let early_ns = first_use_ns(&mut starts, &event);
+        let [at_ms, early_ms] =
+            [event.at_ns, early_ns].map(|ns| u32::try_from(ns / 1_000_000).unwrap_or(u32::MAX));
         let Some(id) = path_of(&event) else { continue };
         let path = &reader.paths()[id as usize];
         if !is_named(path) {
@@ -67,18 +71,21 @@ pub fn profile(mut reader: Reader<impl Read>, moves: &Moves) -> io::Result<Profi
                     known.resize(id as usize + 1, false);
                 }
                 if !std::mem::replace(&mut known[id as usize], true) {
-                    recorder.identify(number, path, at_ms);
+                    match early_ns < event.at_ns {
+                        true => recorder.identify_early(number, path, early_ms),
+                        false => recorder.identify(number, path, at_ms),
+                    }
                 }
                 let range = offset_bytes..offset_bytes.saturating_add(length_bytes);
                 match length_bytes {
                     0 => recorder.note(number, Acts::END),
                     _ => drop(recorder.read(number, range, at_ms)),
                 }
-                if origin == super::Origin::Pages {
+                if origin == Origin::Pages {
                     recorder.note(number, Acts::MAP);
                 }
             }
-            What::Begins { .. } | What::Ends | What::Close { .. } => {}
+            What::Begins { .. } | What::Ends | What::Named { .. } | What::Close { .. } => {}
         }
     }
     let mut profile = Profile::new("a recording".into());
@@ -86,10 +93,25 @@ pub fn profile(mut reader: Reader<impl Read>, moves: &Moves) -> io::Result<Profi
     Ok(profile)
 }
 
+/// When the file of this event was used, if nothing before has told of the file: of a mapped one that may be before it was seen.
+pub fn first_use_ns(starts: &mut Starts, event: &Event) -> u64 {
+    let (process, at_ns) = (event.process.into(), event.at_ns);
+    match event.what {
+        What::Begins { .. } => starts.begins(process, at_ns),
+        What::Ends => starts.ends(process),
+        What::Read { origin: Origin::Pages, .. } => {
+            return starts.of_mapped(process, at_ns).unwrap_or(at_ns);
+        }
+        What::Touch { .. } | What::Read { .. } => starts.acts(process, at_ns),
+        What::Named { .. } | What::Close { .. } => {}
+    }
+    at_ns
+}
+
 fn path_of(event: &Event) -> Option<u32> {
     match event.what {
         What::Touch { path, .. } => Some(path.0),
         What::Read { file, .. } => Some(file.0),
-        What::Begins { .. } | What::Ends | What::Close { .. } => None,
+        What::Begins { .. } | What::Ends | What::Named { .. } | What::Close { .. } => None,
     }
 }

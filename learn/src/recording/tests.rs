@@ -15,14 +15,13 @@ fn read(at: u64, file: u32, offset: u64, length: u64) -> Event {
     Event { at_ns: at * TICK_NS, took_ns: 12 * TICK_NS, process: 4711, what }
 }
 
-/// The bytes of a recording, with chunks of so many events, and where its chunks end.
+/// The bytes of a recording, with chunks of so many events, and where its beginning and its chunks end.
 fn encoded(paths: &[&str], events: &[Event], each: usize) -> (Vec<u8>, Vec<usize>) {
-    let (mut encoder, header) = Encoder::new(&meta());
-    let mut bytes = header.to_vec();
+    let (mut encoder, mut bytes) = Encoder::new(&meta());
+    let mut ends = vec![bytes.len()];
     for (at, path) in paths.iter().enumerate() {
         assert_eq!(encoder.path(path.as_bytes()), Some(PathId(at as u32)));
     }
-    let mut ends = Vec::new();
     for events in events.chunks(each) {
         events.iter().for_each(|event| encoder.push(event));
         bytes.extend(encoder.take_chunk().expect("events"));
@@ -49,6 +48,7 @@ fn some_events() -> Vec<Event> {
     vec![
         event(5, 9, What::Begins { parent: 0, name: b"sh"[..].into() }),
         event(9, 10, What::Begins { parent: 9, name: b"cat"[..].into() }),
+        event(10, 10, What::Named { path: PathId(0) }),
         event(10, 10, touch(0, Acts::OPEN)),
         event(7, 9, touch(1, Acts::LOOK | Acts::FAIL)),
         read(40, 0, 0, 4096),
@@ -94,26 +94,53 @@ fn a_recording_that_is_cut_off_is_read_to_its_last_whole_chunk() {
     let events = some_events();
     let (bytes, ends) = encoded(&["/data/a", "/data/b"], &events, 2);
     for cut in ends[0]..bytes.len() {
-        let whole = ends.iter().filter(|&&end| end <= cut).count();
+        let whole = ends[1..].iter().filter(|&&end| end <= cut).count();
         assert_eq!(decoded(&bytes[..cut]), (events[..2 * whole].to_vec(), Ending::Cut), "{cut}");
     }
     for cut in 0..ends[0] {
         let refusal = Reader::new(&bytes[..cut]).expect_err("no whole chunk");
         let is_right = match refusal {
             Refusal::NotOne => cut < HEADER_BYTES,
-            Refusal::Empty => cut >= HEADER_BYTES,
-            Refusal::Io(_) | Refusal::Version(_) => false,
+            Refusal::Cut => cut >= HEADER_BYTES,
+            Refusal::Io(_) | Refusal::Version(_) | Refusal::Damaged => false,
         };
         assert!(is_right, "{cut}: {refusal}");
     }
 }
 
 #[test]
+fn the_beginning_alone_is_a_recording_and_its_first_chunk_may_have_events() {
+    let (bytes, ends) = encoded(&["/data/a", "/data/b"], &some_events(), 100);
+    assert_eq!(decoded(&bytes[..ends[0]]), (vec![], Ending::Cut));
+    assert!(Ending::Cut.problem().is_some_and(|why| why.starts_with("stopped early: ")));
+    // Foretell once wrote both in one chunk.
+    let payload = [
+        &bytes[HEADER_BYTES + CHUNK_HEADER_BYTES..ends[0]],
+        &bytes[ends[0] + CHUNK_HEADER_BYTES..],
+    ];
+    let payload = payload.concat();
+    let mut old = bytes[..HEADER_BYTES].to_vec();
+    old.extend_from_slice(CHUNK_MAGIC);
+    old.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    old.extend_from_slice(&crc32fast::hash(&payload).to_le_bytes());
+    old.extend_from_slice(&payload);
+    assert_eq!(decoded(&old), (some_events(), Ending::Whole { lost: 3 }));
+    let mut damaged = bytes;
+    damaged[ends[0] - 1] ^= 1;
+    assert!(matches!(Reader::new(&damaged[..]), Err(Refusal::Damaged)));
+}
+
+#[test]
 fn other_files_and_other_versions_are_refused() {
     let (mut bytes, _) = encoded(&["/a", "/b"], &some_events(), 100);
     assert!(matches!(Reader::new(&b"1 execve(\"/bin/cat\", ...)"[..]), Err(Refusal::NotOne)));
-    bytes[8] = 9;
-    assert!(matches!(Reader::new(&bytes[..]), Err(Refusal::Version(9))));
+    for version in [0, 3, 9] {
+        bytes[8] = version;
+        let refused = Reader::new(&bytes[..]).expect_err("another version");
+        assert!(matches!(refused, Refusal::Version(other) if other == u32::from(version)));
+    }
+    bytes[8] = 1;
+    assert!(!Reader::new(&bytes[..]).expect("an old one is read").tells_names());
 }
 
 #[test]
@@ -123,11 +150,37 @@ fn damage_in_a_chunk_ends_the_recording_before_it() {
     for at in ends[0]..bytes.len() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x41;
-        let before = ends.iter().filter(|&&end| end <= at).count();
+        let before = ends[1..].iter().filter(|&&end| end <= at).count();
         let (read, ending) = decoded(&damaged);
         assert_eq!(read, events[..2 * before], "{at}");
         assert!(matches!(ending, Ending::Damaged | Ending::Cut), "{at}");
     }
+}
+
+#[test]
+fn a_program_and_its_libraries_come_before_its_first_file() {
+    let event = |at_ms: u64, what| Event { at_ns: at_ms * 1_000_000, took_ns: 0, process: 7, what };
+    let pages = |file| {
+        let (file, origin) = (PathId(file), Origin::Pages);
+        What::Read { file, offset_bytes: 0, length_bytes: 65536, origin }
+    };
+    let opens = |path| What::Touch { path: PathId(path), acts: Acts::OPEN };
+    let events = [
+        event(10, opens(0)),
+        event(10, What::Begins { parent: 1, name: b"cat"[..].into() }),
+        event(20, opens(1)),
+        event(22, pages(2)),
+        event(23, pages(3)),
+        event(23, pages(1)),
+        event(90, pages(4)),
+    ];
+    let paths = ["/first", "/mapped", "/bin/cat", "/lib/libc.so", "/lib/later.so"];
+    let (bytes, _) = encoded(&paths, &events, 100);
+    let mut reader = Reader::new(&bytes[..]).expect("a recording");
+    let profile = profile(&mut reader, &Moves::default()).expect("bytes");
+    let steps: Vec<&[u8]> = profile.steps.iter().map(|step| &*step.path).collect();
+    let expected = ["/bin/cat", "/lib/libc.so", "/first", "/mapped", "/lib/later.so"];
+    assert_eq!(steps, expected.map(str::as_bytes));
 }
 
 #[test]
@@ -137,7 +190,9 @@ fn a_recording_becomes_a_profile_with_moved_folders() {
         (b"/".to_vec(), b"/root/".to_vec()),
         (b"/data/".to_vec(), b"/new".to_vec()),
     ]);
-    let profile = profile(Reader::new(&bytes[..]).expect("a recording"), &moves).expect("bytes");
+    let mut reader = Reader::new(&bytes[..]).expect("a recording");
+    let profile = profile(&mut reader, &moves).expect("bytes");
+    assert_eq!(reader.ending(), Ending::Whole { lost: 3 });
     let steps: Vec<_> = profile.steps.iter().map(|step| (&*step.path, step.acts)).collect();
     let end = Acts::OPEN | Acts::READ | Acts::END;
     let mapped = Acts::LOOK | Acts::FAIL | Acts::READ | Acts::MAP;
@@ -156,7 +211,8 @@ fn any_event() -> impl Strategy<Value = Event> {
     let name = proptest::collection::vec(any::<u8>(), 0..20);
     let begins =
         (any::<u32>(), name).prop_map(|(parent, name)| What::Begins { parent, name: name.into() });
-    let what = prop_oneof![read, touch, begins, Just(What::Ends)];
+    let named = (0_u32..2).prop_map(|path| What::Named { path: PathId(path) });
+    let what = prop_oneof![read, touch, named, begins, Just(What::Ends)];
     let ticks = 0..u64::MAX / TICK_NS / 4;
     (ticks.clone(), ticks, any::<u32>(), what).prop_map(|(at, took, process, what)| Event {
         at_ns: at * TICK_NS,

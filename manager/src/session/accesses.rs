@@ -6,9 +6,10 @@
 //! reads.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use foretell_learn::starts::Starts;
 use foretell_policy::{FileId, Nanos, ReaderId};
 use foretell_protocol::{Record, RecordKind, Touch};
 use rustix::time::{ClockId, clock_gettime};
@@ -37,6 +38,8 @@ pub(super) struct Accesses {
     /// Reads of this turn.
     calls: Vec<Record>,
     path: Vec<u8>,
+    /// When processes began, for learning.
+    starts: Starts,
     /// The folder in which the run began.
     folder: Option<Arc<[u8]>>,
 }
@@ -79,7 +82,23 @@ impl Accesses {
 
     /// A process begins a program.
     pub(super) fn begins(&mut self, process: ReaderId, parent: Option<u64>, name: &str) {
+        if self.learning.is_some() {
+            self.starts.begins(process.0, monotonic_ns());
+        }
         self.recording.iter_mut().for_each(|recording| recording.begins(process, parent, name));
+    }
+
+    /// A process has ended.
+    pub(super) fn ends(&mut self, process: ReaderId) {
+        self.starts.ends(process.0);
+        self.recording.iter_mut().for_each(|recording| recording.ends(process));
+    }
+
+    /// The command line of a program names these paths.
+    pub(super) fn names(&mut self, paths: impl Iterator<Item = PathBuf>) {
+        if let Some(recording) = &mut self.recording {
+            recording.names(paths);
+        }
     }
 
     /// A program has read or opened a file. Its path may come with the touch that follows.
@@ -118,6 +137,8 @@ impl Accesses {
         let opened = if touch.flags.is_open() { self.opens.iter().find(same) } else { None };
         let opened = opened.map(|&(_, opened)| opened);
         if let Some(learning) = &mut self.learning {
+            let end_ns = if touch.end_ns == 0 { monotonic_ns() } else { touch.end_ns };
+            self.starts.acts(process.0, end_ns.saturating_sub(touch.duration_ns));
             learning.touched(&self.path, touch, opened, mounts);
         }
         if let Some(recording) = &mut self.recording {
@@ -145,7 +166,8 @@ impl Accesses {
         (mounts, now): (&Mounts, Nanos),
     ) {
         if let Some(learning) = &mut self.learning {
-            learning.mapped((file, path), ranges, waited, (mounts, now));
+            let first_ns = self.starts.of_mapped(process.0, monotonic_ns());
+            learning.mapped((file, path), ranges, (waited, first_ns), (mounts, now));
         }
         if let Some(recording) = &mut self.recording {
             recording.mapped(process, (file, path), ranges, waited);

@@ -112,8 +112,17 @@ pub struct Replayed {
     pub moves: Moves,
 }
 
-/// A profile that was found, and whether it is of this very command.
-type Found = Result<Option<(Profile, bool)>, String>;
+/// What was read at the start, if there was anything.
+type Found = Result<Option<Known>, String>;
+
+/// A profile that was found.
+struct Known {
+    profile: Profile,
+    /// Whether it is of this very command.
+    is_exact: bool,
+    /// What the recording lacks, if it is of one.
+    lacks: Option<String>,
+}
 
 /// See the [module](self).
 pub(super) struct Learning {
@@ -133,6 +142,7 @@ pub(super) struct Learning {
     replay: Option<(Replay, bool)>,
     predicting: Predicting,
     problem: Option<String>,
+    lacks: Option<String>,
     /// The devices of temporary folders.
     temporary: Vec<(Vec<u8>, DeviceId)>,
     /// The streams of files, by their devices.
@@ -183,6 +193,7 @@ impl Learning {
             recorder: Recorder::new(),
             replay: None,
             problem: None,
+            lacks: None,
             streams: Vec::new(),
             predicted_streams: Vec::new(),
             under_way: 0,
@@ -304,12 +315,12 @@ impl Learning {
         }
     }
 
-    /// A process has touched parts of a mapped file.
+    /// A process has touched parts of a mapped file. `first_ns`: when it was used first, on CLOCK_MONOTONIC, if that was before now.
     pub(super) fn mapped(
         &mut self,
         (FileId(number), path): (FileId, &Path),
         ranges: &[Range<u64>],
-        waited: Option<Nanos>,
+        (waited, first_ns): (Option<Nanos>, Option<u64>),
         (mounts, now): (&Mounts, Nanos),
     ) {
         if let Some(waited) = waited {
@@ -321,7 +332,12 @@ impl Learning {
                 return;
             }
             self.predicting.opened(path, at_ms, &self.recorder);
-            self.recorder.identify(number, path, at_ms);
+            match first_ns {
+                Some(first_ns) => {
+                    self.recorder.identify_early(number, path, self.at_ms(first_ns));
+                }
+                None => self.recorder.identify(number, path, at_ms),
+            }
         }
         for range in ranges {
             self.read(number, range.clone(), at_ms);
@@ -371,8 +387,9 @@ impl Learning {
         let Some(receiver) = &self.found else { return };
         match receiver.try_recv() {
             Err(TryRecvError::Empty) => return,
-            Ok(Ok(Some((profile, is_exact)))) => {
+            Ok(Ok(Some(Known { profile, is_exact, lacks }))) => {
                 self.replay = Some((Replay::new(&profile, is_exact), is_exact));
+                self.lacks = lacks;
             }
             Ok(Err(error)) => self.problem = Some(error),
             Ok(Ok(None)) | Err(TryRecvError::Disconnected) => {}
@@ -421,7 +438,8 @@ impl Learning {
     }
 
     /// The report, and what is to be learned.
-    pub(super) fn finish(self) -> (LearnReport, Option<Lesson>) {
+    pub(super) fn finish(mut self) -> (LearnReport, Option<Lesson>) {
+        self.take_found(); // Of a short run it may not have been read before.
         let counts = self.replay.as_ref().map(|(replay, _)| replay.counts()).unwrap_or_default();
         let has_stopped = self.replay.as_ref().is_some_and(|(replay, _)| replay.has_stopped());
         let is_lesson = self.has_learned();
@@ -432,6 +450,9 @@ impl Learning {
             found: counts.found as u64,
             has_stopped,
             problem: self.problem,
+            is_by_hand: self.is_by_hand,
+            lacks: self.lacks,
+            others: self.replay.as_ref().map_or(0, |(replay, _)| replay.others() as u64),
             kept: self.recorder.len() as u64,
             predicted: self.predicting.counts().asked,
             predicted_found: self.predicting.counts().found,
@@ -462,7 +483,7 @@ fn load(
     let started = thread.spawn(move || {
         let _permit = permit;
         let found = match (replay, store) {
-            (Some(replay), _) => of_recording(replay).map(|profile| Some((profile, true))),
+            (Some(replay), _) => of_recording(replay).map(Some),
             (None, Some((store, workload))) => {
                 of_store(&store, &workload).map_err(|error| error.to_string())
             }
@@ -474,20 +495,24 @@ fn load(
     started.is_ok().then_some(receiver)
 }
 
-fn of_store(store: &Store, workload: &Workload) -> Result<Option<(Profile, bool)>, StoreError> {
+fn of_store(store: &Store, workload: &Workload) -> Result<Option<Known>, StoreError> {
+    let known = |is_exact| move |profile| Known { profile, is_exact, lacks: None };
     match store.load(&workload.exact)? {
         None if workload.alike != workload.exact => {
-            store.load(&workload.alike).map(|found| found.map(|profile| (profile, false)))
+            store.load(&workload.alike).map(|found| found.map(known(false)))
         }
-        exact => Ok(exact.map(|profile| (profile, true))),
+        exact => Ok(exact.map(known(true))),
     }
 }
 
-fn of_recording(Replayed { name, file, moves }: Replayed) -> Result<Profile, String> {
+fn of_recording(Replayed { name, file, moves }: Replayed) -> Result<Known, String> {
     let problem = |error: &dyn std::fmt::Display| format!("--replay: {name}: {error}");
     let reader = Reader::new(BufReader::with_capacity(READ_BYTES, file));
-    let reader = reader.map_err(|error| problem(&error))?;
-    recording::replay::profile(reader, &moves).map_err(|error| problem(&error))
+    let mut reader = reader.map_err(|error| problem(&error))?;
+    let profile =
+        recording::replay::profile(&mut reader, &moves).map_err(|error| problem(&error))?;
+    let lacks = reader.ending().problem().map(|lacks| format!("--replay: {name}: {lacks}"));
+    Ok(Known { profile, is_exact: true, lacks })
 }
 
 pub(super) fn acts_of(touch: &Touch) -> Acts {

@@ -12,12 +12,15 @@ use foretell_protocol::{Hello, Message, STREAM_EXTERNAL};
 use super::{SCRIPTS, Session};
 use crate::connections::Peer;
 use crate::programs::Program;
-use crate::source::arguments::reads_no_arguments;
+use crate::source::arguments::{CommandLine, disclosures, may_name_files, reads_no_arguments};
 use crate::source::{Certainty, Disclosure};
 use crate::sources::Origin;
 
 /// Streams of a connection with hints or blocks left to read.
 const STREAMS_MAX: usize = 1024;
+
+/// Words of a command line that are taken as names for a recording: more than `xargs` gives.
+const NAMED_MAX: usize = 1 << 17;
 
 /// Programs at a time. Each takes a page that is always in use, and the used part of the ring behind it.
 const PROGRAMS_MAX: usize = 4096;
@@ -118,6 +121,13 @@ impl Session {
             return;
         }
         let own = self.files.as_ref().and_then(|files| files.working_folder(process.0).flatten());
+        if self.accesses.records()
+            && let Some(files) = &mut self.files
+            && let Some(line) = files.command_line(process.0).filter(|line| may_name_files(line))
+        {
+            let words = disclosures(CommandLine::from_bytes(line), own.clone());
+            self.accesses.names(words.take(NAMED_MAX).map(|word| word.path));
+        }
         let own = own.map(|folder| Arc::from(folder.as_os_str().as_bytes()));
         let of_parent = || {
             let is_parent = |other: &&Program| Some(other.reader().0) == parent;

@@ -186,7 +186,10 @@ impl Session {
         let at = match at {
             Some(at) => at, // B.
             None if self.walking.has_room() && self.openers.openers.len() < OPENERS_MAX => {
-                let walker = self.walking.walker(now); // C.
+                let mut walker = self.walking.walker(now); // C.
+                if self.accesses.records() {
+                    walker.begins_in(self.accesses.folder()); // Also what it opens right before its end is recorded.
+                }
                 let opener = Opener { process, walker, touches: Vec::new(), has_waited: false };
                 self.openers.openers.push(opener);
                 self.openers.openers.len() - 1

@@ -6,15 +6,16 @@
 //!
 //! While a run is recorded, all programs report all names and reads. Nothing else is changed: nothing is prefetched.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::BuildHasher;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 
 use foretell_learn::recording::encoder::{CHUNK_BYTES, Encoder};
-use foretell_learn::recording::{Event, Origin, PathId, What};
+use foretell_learn::recording::{Event, Origin, PathId, What, without_dots};
 use foretell_policy::{FileId, Nanos, ReaderId};
 use foretell_protocol::{Record, Touch};
 
@@ -35,6 +36,9 @@ const FLUSHED_EVERY_NS: u64 = 500_000_000;
 /// Files whose paths are known. Of more, all are forgotten, and files that are still open are unnamed from then on.
 const FILES_MAX: usize = 1 << 20;
 
+/// Paths that command lines have named. Of more, further ones are not noted.
+const NAMED_MAX: usize = 1 << 20;
+
 /// See the [module](self).
 pub(super) struct Recording {
     encoder: Encoder,
@@ -46,23 +50,27 @@ pub(super) struct Recording {
     began_ns: u64,
     flushed_ns: u64,
     files: HashMap<FileId, PathId>,
+    /// Hashes of the paths that command lines of programs have named. Words that the run does not touch, such as passwords, are not
+    /// written.
+    named: HashSet<u64>,
     counts: RecordReport,
 }
 
 impl Recording {
     /// `None` if there can be no thread.
     pub(super) fn new(record: ToRecord, threads: &Threads) -> Option<Self> {
-        let (encoder, header) = Encoder::new(&record.meta);
-        let (writer, written) = recorded::start(record.file, threads)?;
+        let ToRecord { file, encoder, beginning, .. } = record;
+        let (writer, written) = recorded::start(file, threads)?;
         let began_ns = monotonic_ns();
         Some(Recording {
             encoder,
             writer: Some(writer),
             written: Some(written),
-            waiting: VecDeque::from([header.to_vec()]),
+            waiting: VecDeque::from_iter(Some(beginning).filter(|beginning| !beginning.is_empty())),
             began_ns,
             flushed_ns: began_ns,
             files: HashMap::new(),
+            named: HashSet::new(),
             counts: RecordReport::default(),
         })
     }
@@ -115,13 +123,40 @@ impl Recording {
 
     fn path(&mut self, path: &[u8]) -> Option<PathId> {
         let has_room = self.writer.is_some() && self.waiting.len() < CHUNKS_WAITING_MAX;
+        let known = self.encoder.paths();
         let number = if has_room { self.encoder.path(path) } else { None };
         self.counts.lost += u64::from(number.is_none());
+        if let Some(path_id) =
+            number.filter(|_| self.encoder.paths() > known && self.is_named(path))
+        {
+            self.push(ReaderId(0), monotonic_ns(), 0, What::Named { path: path_id });
+        }
         // Files that a program outside has open come without an event each.
         if self.encoder.waiting_bytes() >= CHUNK_BYTES {
             self.finish_chunk();
         }
         number
+    }
+
+    /// A command line of a program names these paths.
+    pub(super) fn names(&mut self, paths: impl Iterator<Item = PathBuf>) {
+        for path in paths {
+            if self.named.len() >= NAMED_MAX {
+                return;
+            }
+            let plain = without_dots(path.as_os_str().as_bytes());
+            if plain.len() > 1 {
+                self.named.insert(self.named.hasher().hash_one(&plain[..]));
+            }
+        }
+    }
+
+    /// Whether a command line has named the path, or a folder above it.
+    fn is_named(&self, path: &[u8]) -> bool {
+        let ends = path.iter().enumerate().filter(|&(at, &byte)| byte == b'/' && at > 0);
+        let mut ends = ends.map(|(at, _)| at).chain([path.len()]);
+        let has = |end: usize| self.named.contains(&self.named.hasher().hash_one(&path[..end]));
+        !self.named.is_empty() && ends.any(has)
     }
 
     /// The path of a file; a name in brackets if its opening was not seen.
@@ -230,11 +265,18 @@ impl Recording {
         self.counts.read_bytes = self.counts.read_bytes.saturating_add(length_bytes);
     }
 
-    /// Ends the recording. `dropped`: records that programs could not hand over.
-    pub(super) fn finish(mut self, dropped: u64) -> (RecordReport, Option<Written>) {
+    /// Ends the recording. `dropped`: records that programs could not hand over. Without the end of the run (`is_whole`), what
+    /// was recorded has none either.
+    pub(super) fn finish(
+        mut self,
+        dropped: u64,
+        is_whole: bool,
+    ) -> (RecordReport, Option<Written>) {
         self.counts.lost += dropped;
-        let what = What::Close { lost: self.counts.lost };
-        self.encoder.push(&Event { at_ns: 0, took_ns: 0, process: 0, what });
+        if is_whole {
+            let what = What::Close { lost: self.counts.lost };
+            self.encoder.push(&Event { at_ns: 0, took_ns: 0, process: 0, what });
+        }
         self.waiting.extend(self.encoder.take_chunk());
         self.counts.files = self.files.len() as u64;
         // The writer takes what is left from the caller's thread.
@@ -260,7 +302,8 @@ mod tests {
     #[test]
     fn many_open_files_of_a_program_outside_fill_several_chunks() {
         let file = tempfile::tempfile().expect("a file");
-        let record = ToRecord { file, meta: Meta::default() };
+        let mut record = ToRecord::new(file, &Meta::default());
+        let mut bytes = std::mem::take(&mut record.beginning);
         let threads = Threads::new().expect("threads");
         let mut recording = Recording::new(record, &threads).expect("a thread");
         // Chunks stay here.
@@ -277,7 +320,7 @@ mod tests {
         });
         recording.waiting.extend(recording.encoder.take_chunk());
         assert!(recording.waiting.len() > 10, "{}", recording.waiting.len());
-        let bytes: Vec<u8> = recording.waiting.iter().flatten().copied().collect();
+        bytes.extend(recording.waiting.iter().flatten());
         let mut reader = Reader::new(&bytes[..]).expect("a recording");
         while reader.next_event().expect("read").is_some() {}
         assert_eq!(reader.paths().len(), 400);

@@ -72,6 +72,6 @@ impl Session {
         self.end_arguments(process);
         self.end_advice(process);
         self.end_observed(process);
-        self.accesses.recording.iter_mut().for_each(|recording| recording.ends(process));
+        self.accesses.ends(process);
     }
 }

@@ -21,6 +21,7 @@ pub mod opens;
 mod oracle_general;
 mod reads;
 pub mod recorded;
+pub mod recorded_opens;
 pub mod recording;
 pub mod strace;
 mod vscsi;

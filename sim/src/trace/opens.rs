@@ -26,7 +26,7 @@ use super::input::{Input, Stop, number};
 /// Bytes of the longest line: a path of 4,096 bytes, each of which may be written as three.
 const LINE_BYTES_MAX: u64 = 16 << 10;
 /// Opens held at once: 32 bytes each, 1 GiB.
-const OPENS_MAX: usize = 32 << 20;
+pub(super) const OPENS_MAX: usize = 32 << 20;
 /// The fields of a line.
 const FIELDS: &[&str] = &["time_us", "pid", "op", "path", "size"];
 /// The latest time: a thousand years.

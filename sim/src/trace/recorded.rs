@@ -2,15 +2,18 @@
 //!
 //! A reader is a process. What the format lacks is derived:
 //!
-//! * A process begins with its first event. Its parent creates it then.
-//! * A parent that does nothing while a child ends has waited for it, from its own last call or the child's beginning on.
+//! * A process begins with its first event. Its parent creates it then. It works until its end, which is noticed up to [`LATE_NS`]
+//!   later: a call of its parent in that time was made after the end.
+//! * A parent that does nothing while a child ends has waited for it, from its own last call or the child's beginning on. What was
+//!   seen meanwhile of its mapped files, it has touched before.
+//! * A child that neither names nor reads anything is not in the recording, and its time is its parent's.
 //! * Calls of one process that overlap, of its threads, are put one after another by the replay.
 //! * A touched part of a mapped file is a read. It is seen some milliseconds after it was made, and the time that the process has
 //!   waited for several of them is that of the first.
 //!
 //! What may fail: the file cannot be read, or is no recording. One that is cut off or damaged is read up to there.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufReader, Error, Read};
@@ -18,7 +21,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use foretell_learn::recording::reader::{Ending, Reader, Refusal, is_recording};
-use foretell_learn::recording::{self, Event, PathId, is_named};
+use foretell_learn::recording::{self, Event, Origin, PathId, is_named};
 use foretell_learn::steps::Acts;
 use foretell_policy::{Nanos, ReaderId};
 
@@ -27,7 +30,10 @@ use super::error::TraceError;
 use super::recording::{Call, PathIndex, Recording, What, Whom};
 
 /// Bytes that are read at a time.
-const READ_BYTES: usize = 128 << 10;
+pub(super) const READ_BYTES: usize = 128 << 10;
+
+/// The recorder hears of the end of a process within this time, in nanoseconds, also on a busy machine.
+const LATE_NS: u64 = 20_000_000;
 
 /// Whether the file is a recording of `foretell record`. A file that cannot be read is none.
 pub fn is_one(path: &Path) -> bool {
@@ -52,23 +58,26 @@ pub fn open(path: &Path) -> Result<Recording, TraceError> {
 /// # Errors
 /// It cannot be read, or is no recording.
 pub fn of(bytes: impl Read) -> Result<Recording, Error> {
-    let mut reader = Reader::new(bytes).map_err(|refusal| match refusal {
-        Refusal::Io(error) => error,
-        refusal => Error::other(refusal.to_string()),
-    })?;
+    let mut reader = Reader::new(bytes).map_err(not_one)?;
     let mut maker = Maker::default();
     while let Some(event) = reader.next_event()? {
         maker.take(&event, reader.paths().get(path_of(&event).0 as usize).map(|path| &**path));
     }
     let mut made = maker.finish();
     made.paths = reader.paths().iter().map(|path| PathBuf::from(OsStr::from_bytes(path))).collect();
-    made.state.ends_within_call = reader.ending() == Ending::Cut;
+    made.state.without_end = reader.ending().problem();
     made.warnings.extend(match reader.ending() {
-        Ending::Damaged => Some("it is damaged: the rest of the run is missing".to_owned()),
         Ending::Whole { lost } if lost > 0 => Some(format!("{lost} events were lost")),
         _ => None,
     });
     Ok(made)
+}
+
+pub(super) fn not_one(refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::Io(error) => error,
+        refusal => Error::other(refusal.to_string()),
+    }
 }
 
 fn path_of(event: &Event) -> PathId {
@@ -79,9 +88,14 @@ fn path_of(event: &Event) -> PathId {
     }
 }
 
+/// The beginnings and ends of a process's calls, in nanoseconds, in the order of the beginnings.
+type Spans = Vec<(u64, u64)>;
+
 #[derive(Default)]
 struct Maker {
     recording: Recording,
+    /// Reads through mappings, which were made some time before they were seen.
+    mapped: Vec<Call>,
     processes: HashMap<u32, Process>,
 }
 
@@ -97,12 +111,19 @@ struct Process {
 impl Maker {
     fn take(&mut self, event: &Event, path: Option<&[u8]>) {
         use recording::What as Done;
+        if matches!(event.what, Done::Named { .. }) {
+            return;
+        }
         let process = self
             .processes
             .entry(event.process)
             .or_insert(Process { began: event.at_ns, ..Process::default() });
         process.began = process.began.min(event.at_ns);
-        process.last = process.last.max(event.at_ns.saturating_add(event.took_ns));
+        // Beginnings and ends are those that the recorder has noticed.
+        if matches!(event.what, Done::Touch { .. } | Done::Read { .. }) {
+            process.last = process.last.max(event.at_ns.saturating_add(event.took_ns));
+        }
+        let mut is_late = false;
         let whats = match event.what {
             Done::Begins { parent, .. } => {
                 if process.parent == 0 && parent != event.process {
@@ -118,8 +139,10 @@ impl Maker {
                 self.processes.remove(&event.process);
                 return;
             }
+            Done::Named { .. } => return,
             Done::Touch { path, acts } => of_touch(PathIndex(path.0), acts),
-            Done::Read { file, offset_bytes, length_bytes, .. } => {
+            Done::Read { file, offset_bytes, length_bytes, origin } => {
+                is_late = origin == Origin::Pages;
                 let end = end_of(offset_bytes, length_bytes);
                 let file = PathIndex(file.0);
                 match (path.is_some_and(is_named), length_bytes, end) {
@@ -136,19 +159,30 @@ impl Maker {
         let (reader, began) = (ReaderId(event.process.into()), Nanos(event.at_ns));
         let mut took = Nanos(event.took_ns);
         for what in whats.into_iter().flatten() {
-            self.recording.calls.push(Call { reader, began, took, what });
+            let calls = if is_late { &mut self.mapped } else { &mut self.recording.calls };
+            calls.push(Call { reader, began, took, what });
             took = Nanos::ZERO;
         }
     }
 
     fn finish(mut self) -> Recording {
         self.recording.has_durations = true;
-        let readers: HashSet<u64> = self.recording.calls.iter().map(|call| call.reader.0).collect();
-        self.processes.retain(|&process, _| readers.contains(&process.into()));
         self.recording.calls.sort_by_key(|call| call.began);
-        let mut more = self.waits();
-        more.extend(self.forks());
-        self.recording.calls.extend(more);
+        let mut calls_of: HashMap<u32, Spans> = HashMap::new();
+        for Call { reader, began, took, .. } in &self.recording.calls {
+            let span = (began.0, began.0.saturating_add(took.0));
+            calls_of.entry(reader.0 as u32).or_default().push(span);
+        }
+        self.settle_ends(&calls_of);
+        let waits = self.waits(&calls_of);
+        self.put_before_waits(&waits);
+        // At one time, a child is created before it begins, and the wait for it comes last.
+        let mut calls = self.forks();
+        calls.append(&mut self.recording.calls);
+        calls.append(&mut self.mapped);
+        calls.extend(self.lives(&calls_of));
+        calls.extend(waits);
+        self.recording.calls = calls;
         self.recording.settle();
         self.recording
     }
@@ -169,23 +203,56 @@ impl Maker {
         self.known_children().map(fork).collect()
     }
 
-    /// The waits of parents, where children end between two of their calls.
-    fn waits(&self) -> Vec<Call> {
-        let mut children: Vec<(u32, &Process)> = self.known_children().collect();
-        children.sort_by_key(|(number, child)| (child.ended.unwrap_or(child.last), *number));
-        let mut calls_of: HashMap<u64, Vec<(u64, u64)>> = HashMap::new();
-        for call in &self.recording.calls {
-            let spans = calls_of.entry(call.reader.0).or_default();
-            spans.push((call.began.0, call.began.0.saturating_add(call.took.0)));
+    /// Puts the ends of processes before the calls that their parents made, and before the parents' own ends, while the ends were
+    /// not yet noticed.
+    fn settle_ends(&mut self, calls_of: &HashMap<u32, Spans>) {
+        let mut numbers: Vec<u32> = self.known_children().map(|(number, _)| number).collect();
+        numbers.sort_by_key(|number| (self.processes[number].began, *number)); // Parents first.
+        for number in numbers {
+            let child = self.processes[&number];
+            let Some(ended) = child.ended else { continue };
+            let parent = self.processes[&child.parent];
+            let lived = child.last.max(child.began);
+            let since = lived.max(ended.saturating_sub(LATE_NS));
+            let spans = calls_of.get(&child.parent).map_or(&[][..], |spans| spans);
+            let next = spans.get(spans.partition_point(|&(began, _)| began <= since));
+            let ends = parent.ended.filter(|&ended| ended > since);
+            let next = next.map(|&(began, _)| began).into_iter().chain(ends).min();
+            let settled = next.map_or(ended, |next| ended.min(next - 1)).max(lived);
+            self.processes.entry(number).and_modify(|child| child.ended = Some(settled));
         }
+    }
+
+    /// The ends of processes, up to which they work, and the beginnings of those without calls.
+    fn lives(&self, calls_of: &HashMap<u32, Spans>) -> Vec<Call> {
+        let call = |number: u32, at| Call {
+            reader: ReaderId(number.into()),
+            began: Nanos(at),
+            took: Nanos::ZERO,
+            what: What::Other,
+        };
+        let mut lives = Vec::new();
+        for (&number, process) in &self.processes {
+            let begins = !calls_of.contains_key(&number);
+            lives.extend(begins.then(|| call(number, process.began)));
+            lives.extend(process.ended.map(|ended| call(number, ended)));
+        }
+        lives.sort_by_key(|call| (call.began, call.reader));
+        lives
+    }
+
+    /// The waits of parents, where children end between two of their calls, in the order of their beginnings for each parent.
+    fn waits(&self, calls_of: &HashMap<u32, Spans>) -> Vec<Call> {
+        let ended = |child: &Process| child.ended.unwrap_or(child.last);
+        let mut children: Vec<(u32, &Process)> = self.known_children().collect();
+        children.sort_by_key(|(number, child)| (ended(child), *number));
         let mut waited: HashMap<u32, u64> = HashMap::new();
         let mut waits = Vec::new();
         for (number, child) in children {
-            let Some(spans) = calls_of.get(&u64::from(child.parent)) else { continue };
-            let next = spans.partition_point(|&(began, _)| began <= child.last);
-            let next_began = spans.get(next).map_or(u64::MAX, |&(began, _)| began);
-            let ended = child.ended.unwrap_or(child.last).clamp(child.last, next_began);
-            let free = next.checked_sub(1).map_or(0, |at| spans[at].1);
+            let (ended, parent) = (ended(child), &self.processes[&child.parent]);
+            let spans = calls_of.get(&child.parent).map_or(&[][..], |spans| spans);
+            let next = spans.partition_point(|&(began, _)| began <= ended);
+            let free = next.checked_sub(1).map_or(parent.began, |at| spans[at].1);
             let waited = waited.entry(child.parent).or_default();
             let began = free.max(child.began).max(*waited);
             if began < ended {
@@ -199,6 +266,23 @@ impl Maker {
             }
         }
         waits
+    }
+
+    /// Reads through mappings that were seen while the process waited for a child were made before.
+    fn put_before_waits(&mut self, waits: &[Call]) {
+        let mut of: HashMap<ReaderId, Vec<(Nanos, Nanos)>> = HashMap::new();
+        for &Call { reader, began, took, .. } in waits {
+            of.entry(reader).or_default().push((began, Nanos(began.0 + took.0)));
+        }
+        for call in &mut self.mapped {
+            let waits = of.get(&call.reader).map_or(&[][..], |waits| waits);
+            let next = waits.partition_point(|&(began, _)| began < call.began);
+            if let Some(&(began, ended)) = next.checked_sub(1).map(|at| &waits[at])
+                && call.began <= ended
+            {
+                (call.began, call.took) = (began, Nanos::ZERO);
+            }
+        }
     }
 }
 
@@ -215,14 +299,13 @@ fn of_touch(path: PathIndex, acts: Acts) -> [Option<What>; 2] {
 mod tests {
     use std::sync::Arc;
 
+    use foretell_learn::recording::Meta;
     use foretell_learn::recording::encoder::Encoder;
-    use foretell_learn::recording::{Meta, Origin};
 
     use super::*;
 
     fn recorded(events: &[(u64, u64, u32, recording::What)]) -> Recording {
-        let (mut encoder, header) = Encoder::new(&Meta::default());
-        let mut bytes = header.to_vec();
+        let (mut encoder, mut bytes) = Encoder::new(&Meta::default());
         assert!(encoder.path(b"/a/b").is_some() && encoder.path(b"<file 7>").is_some());
         for (at_us, took_us, process, what) in events {
             let (at_ns, took_ns) = (at_us * 1000, took_us * 1000);
@@ -267,7 +350,9 @@ mod tests {
         ];
         assert_eq!(whats, expected);
         assert_eq!(recording.path(path), Path::new("/a/b"));
-        assert!(recording.state.ends_within_call && recording.has_durations);
+        assert!(recording.has_durations);
+        let why = recording.state.without_end.expect("it has no end");
+        assert!(why.starts_with("stopped early: "), "{why}");
         assert_eq!(recording.unnamed_bytes, 99);
     }
 
@@ -289,8 +374,46 @@ mod tests {
         };
         assert_eq!(of(What::Fork { child, waits: false }), (5, 100_000, 0));
         assert_eq!(of(What::Wait(Whom::Child(child))), (5, 100_000, 90_000));
-        assert_eq!(recording.calls.len(), 5);
+        assert_eq!(of(What::Other), (6, 190_000, 0), "the child works until its end");
+        let place = |what| recording.calls.iter().position(|call| call.what == what);
+        assert!(place(What::Fork { child, waits: false }) < place(What::Wait(Whom::Child(child))));
+        assert_eq!(recording.calls.len(), 6);
         assert_eq!(recording.warnings, ["2 events were lost"]);
+        assert_eq!(recording.state.without_end, None);
+    }
+
+    #[test]
+    fn an_end_that_is_noticed_late_was_before_the_parents_next_call() {
+        let pages = recording::What::Read {
+            file: PathId(0),
+            offset_bytes: 0,
+            length_bytes: 4096,
+            origin: Origin::Pages,
+        };
+        let recording = recorded(&[
+            (0, 0, 5, begins(1)),
+            (0, 10, 5, read(0, 10)),
+            (100, 0, 6, begins(5)),
+            (110, 10, 6, read(0, 20)),
+            (5000, 0, 5, pages.clone()),
+            (500_000, 10, 5, read(0, 30)),
+            (504_000, 0, 6, recording::What::Ends),
+            (505_000, 0, 7, begins(5)),
+            (505_900, 0, 5, recording::What::Ends),
+            (506_000, 0, 7, recording::What::Ends),
+            (0, 0, 0, recording::What::Close { lost: 0 }),
+        ]);
+        let of = |reader: u64, is_one: &dyn Fn(What) -> bool| -> Vec<(u64, u64)> {
+            let calls = recording.calls.iter();
+            let calls = calls.filter(|call| call.reader.0 == reader && is_one(call.what));
+            calls.map(|call| (call.began.0, call.took.0)).collect()
+        };
+        let is_wait = |what| matches!(what, What::Wait(_));
+        let is_read = |what| matches!(what, What::Read { .. });
+        assert_eq!(of(6, &|what| what == What::Other), [(499_999_999, 0)]);
+        assert_eq!(of(5, &is_wait), [(100_000, 499_899_999), (505_000_000, 899_999)]);
+        assert_eq!(of(5, &is_read), [(0, 10_000), (100_000, 0), (500_000_000, 10_000)]);
+        assert_eq!(of(7, &|what| what == What::Other), [(505_000_000, 0), (505_899_999, 0)]);
     }
 
     #[test]

@@ -36,9 +36,11 @@ pub struct Recording {
 }
 
 /// What is damaged or missing in a recording, as far as its format shows it. Only [`strace`](super::strace)
-/// does.
+/// and [`recorded`](super::recorded) do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
+    /// Why the recording has no end, in words.
+    pub without_end: Option<&'static str>,
     /// All lines of the recording.
     pub lines: u64,
     /// Lines that should be calls and were not understood.
