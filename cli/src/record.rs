@@ -39,7 +39,7 @@ and signals stay its own. If it is killed, or the disk is full, the recording ho
 
 What is recorded: each open, each question about a name (stat, readlink, ...), each read, and each part \
 of a mapped file that is touched, with the time, the process and, for calls, how long they took. Data is \
-recorded; names of files are, and so is the command line, without passwords and tokens. Of programs in which foretell cannot see \
+not recorded; names of files are, and so is the command line, without passwords and tokens. Of programs in which foretell cannot see \
 calls (static and Go programs), only what the positions of their open files show; with --observe opens, each file that they \
 open, too.
 

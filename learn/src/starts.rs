@@ -5,7 +5,7 @@
 //! page tables of a process shows, and no open has told of, was used at the process's start. What a later look shows is taken as
 //! used when it was seen.
 //!
-//! Cost: a hash table's entry for each process; [`LIVES_MAX`] at most, of more all are forgotten.
+//! Cost: a hash table's entry for each process; `LIVES_MAX` at most, of more all are forgotten.
 
 use std::collections::HashMap;
 

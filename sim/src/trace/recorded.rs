@@ -2,7 +2,7 @@
 //!
 //! A reader is a process. What the format lacks is derived:
 //!
-//! * A process begins with its first event. Its parent creates it then. It works until its end, which is noticed up to [`LATE_NS`]
+//! * A process begins with its first event. Its parent creates it then. It works until its end, which is noticed up to `LATE_NS`
 //!   later: a call of its parent in that time was made after the end.
 //! * A parent that does nothing while a child ends has waited for it, from its own last call or the child's beginning on. What was
 //!   seen meanwhile of its mapped files, it has touched before.
