@@ -69,9 +69,10 @@ pub(crate) struct Summary<'a> {
     report: Report,
 }
 
-/// Programs, or processes, without the library. A process outside may execute several programs.
+/// Programs, or processes, without the library, but for those that were skipped since programs like them hardly wait. A process outside may
+/// execute several programs.
 fn silent(programs: &ProgramReport) -> u64 {
-    programs.left_alone.max(programs.outside)
+    programs.left_alone.saturating_sub(programs.skipped).max(programs.outside)
 }
 
 /// Sets the times for which calls waited to zero where nothing has waited, and to `None` where that is not known: only the library
@@ -144,6 +145,7 @@ impl<'a> Summary<'a> {
             1 => format!("; 1 program {what}"),
             more => format!("; {more} programs {what}"),
         };
+        line += &count(self.report.programs.skipped, "skipped (programs like them hardly wait)");
         line += &count(outside, "seen from outside");
         line + &count(silent(&self.report.programs) - outside, "not seen")
     }

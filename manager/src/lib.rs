@@ -18,6 +18,7 @@ mod driver;
 mod explain;
 mod fault;
 mod feed;
+mod following;
 
 mod lesson;
 mod lineage;

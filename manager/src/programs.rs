@@ -166,6 +166,11 @@ impl Program {
         self.ring.drain_while(ended, each);
     }
 
+    /// Tells the process whether to execute most times without the library what it executes again and again.
+    pub(crate) fn skip_repeated(&self, skips: bool) {
+        self.ring.skip_repeated(skips);
+    }
+
     /// Tells the process that the manager ends, so that it does not put the library along with further programs.
     pub(crate) fn tell_end(&self) {
         self.ring.tell_end();

@@ -178,6 +178,12 @@ pub struct ProgramReport {
     pub dropped_records: u64,
     /// Programs executed without the library, as far as known.
     pub left_alone: u64,
+    /// Those of them that were skipped, since programs like them hardly wait.
+    #[serde(default)]
+    pub skipped: u64,
+    /// Programs executed with the library, by processes that have introduced themselves.
+    #[serde(default)]
+    pub followed: u64,
     /// Processes without the library, of which reads were seen from outside.
     #[serde(default)]
     pub outside: u64,
@@ -346,5 +352,7 @@ impl ProgramReport {
         *self.open_stall_s.get_or_insert(0.0) += counters.open_stall_ns as f64 / 1e9;
         self.dropped_records += counters.dropped_records;
         self.left_alone += counters.programs_left_alone;
+        self.skipped += counters.programs_skipped;
+        self.followed += counters.programs_followed;
     }
 }

@@ -16,6 +16,7 @@ mod advice;
 mod arguments;
 mod disclosures;
 mod fetches;
+mod follows;
 pub(crate) mod learning;
 mod messages;
 mod names;
@@ -55,6 +56,7 @@ use crate::driver::PageCache;
 use crate::driver::done::DoneQueue;
 use crate::explain::Explanation;
 use crate::fault::{Fault, FaultState};
+use crate::following::Following;
 use crate::mounts::Mounts;
 use crate::observer::Observer;
 use crate::opens::Opens;
@@ -105,6 +107,11 @@ pub(crate) struct Session {
     /// Programs that may take a descriptor for watching their ends.
     watched_max: usize,
     ended_programs: ProgramReport,
+    following: Following,
+    /// Programs that have introduced themselves.
+    introduced: u64,
+    /// What processes are told by [`Session::update_following`].
+    skips_repeated: bool,
     interest: bool,
     /// Records of reads are left for the next turn.
     is_behind: bool,
@@ -206,6 +213,9 @@ impl Session {
             connections,
             programs: Vec::new(),
             watched_max,
+            following: Following::new(),
+            introduced: 0,
+            skips_repeated: false,
             ended_programs: ProgramReport::default(),
             interest: false,
             is_behind: false,
@@ -298,6 +308,7 @@ impl Session {
         self.take_disclosures();
         self.take_words();
         self.take_records();
+        self.update_following();
         self.take_observed();
         self.take_sightings();
         self.take_opens();

@@ -229,6 +229,8 @@ static const size_t counters[] = {
     offsetof(struct foretell_ring_header, other_read_bytes),
     offsetof(struct foretell_ring_header, dropped_records),
     offsetof(struct foretell_ring_header, programs_left_alone),
+    offsetof(struct foretell_ring_header, programs_skipped),
+    offsetof(struct foretell_ring_header, programs_followed),
 };
 
 /* Adds to the process's ring, unless that is NULL, what was counted without one: before, or by another thread during the

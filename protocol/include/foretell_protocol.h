@@ -164,6 +164,9 @@ struct foretell_advice {
     uint64_t reserved;
 };
 
+/* Places for files that are executed again and again. */
+#define FORETELL_EXECUTED_PLACES 16u
+
 /*
  * The ring's first page. The manager writes interest and tail, the program head and the counters; these
  * lie on different cache lines.
@@ -185,7 +188,8 @@ struct foretell_ring_header {
     uint32_t interest;      /* FORETELL_INTEREST_… */
     uint32_t manager_ended; /* 1: the library is not put along with further programs */
     uint32_t manager_hears; /* 1: the manager has the ring, and will say in it when it ends */
-    uint8_t reserved1[52];
+    uint32_t skips_repeated; /* 1: most executions of a program that is executed again and again are to be without the library */
+    uint8_t reserved1[48];
     /* line 2: tickets reserved by producers */
     uint64_t head;
     uint8_t reserved2[56];
@@ -213,9 +217,17 @@ struct foretell_ring_header {
                                   descriptors whose kind was never looked up */
     uint64_t dropped_records;  /* the ring was full */
     uint64_t programs_left_alone; /* executed without the library */
+    uint64_t programs_skipped;    /* those of them for the sake of skips_repeated */
+    uint64_t programs_followed;   /* executed with the library */
     uint32_t silent; /* not 0: the process tells no more. The library has switched itself off (1 for ever), or threads are executing
                         programs without it (1 each, taken back where that fails) */
-    uint8_t reserved6[36];
+    uint8_t reserved6[20];
+    /* lines 8 to 11: files that were executed while skips_repeated was set, each at the place that its hash gives. Only the library
+     * reads them. */
+    struct foretell_executed {
+        uint64_t file; /* a hash of device and inode */
+        uint64_t times;
+    } executed[FORETELL_EXECUTED_PLACES];
 };
 
 /* Kinds of messages. */
@@ -293,7 +305,7 @@ _Static_assert(sizeof(struct foretell_record) == FORETELL_RECORD_BYTES, "record 
 _Static_assert(sizeof(struct foretell_touch) == FORETELL_RECORD_BYTES, "touch size");
 _Static_assert(sizeof(struct foretell_path_part) == FORETELL_RECORD_BYTES, "path part size");
 _Static_assert(sizeof(struct foretell_advice) == FORETELL_RECORD_BYTES, "advice size");
-_Static_assert(sizeof(struct foretell_ring_header) == 8u * 64u, "header lines");
+_Static_assert(sizeof(struct foretell_ring_header) == 12u * 64u, "header lines");
 _Static_assert(sizeof(struct foretell_ring_header) <= FORETELL_RING_HEADER_BYTES, "header page");
 _Static_assert((FORETELL_RING_CAPACITY_RECORDS & (FORETELL_RING_CAPACITY_RECORDS - 1u)) == 0u,
                "capacity is a power of two");

@@ -15,6 +15,9 @@ pub const SOCKET_PREFIX: &str = "foretell/";
 pub const RING_MAGIC: u64 = 0x6c6c_6574_6572_6f66;
 /// Records in a ring; a power of two.
 pub const RING_CAPACITY_RECORDS: u32 = 2048;
+/// Places for files that are executed again and again, in a ring's header.
+pub const EXECUTED_PLACES: u32 = 16;
+
 /// Bytes before the first record.
 pub const RING_HEADER_BYTES: u32 = 4096;
 /// Bytes of one record.
@@ -186,7 +189,8 @@ pub struct RawRingHeader {
     pub interest: u32,
     pub manager_ended: u32,
     pub manager_hears: u32,
-    pub reserved1: [u8; 52],
+    pub skips_repeated: u32,
+    pub reserved1: [u8; 48],
     pub head: u64,
     pub reserved2: [u8; 56],
     pub tail: u64,
@@ -207,8 +211,20 @@ pub struct RawRingHeader {
     pub other_read_bytes: u64,
     pub dropped_records: u64,
     pub programs_left_alone: u64,
+    pub programs_skipped: u64,
+    pub programs_followed: u64,
     pub silent: u32,
-    pub reserved6: [u8; 36],
+    pub reserved6: [u8; 20],
+    pub executed: [RawExecuted; EXECUTED_PLACES as usize],
+}
+
+/// `struct foretell_executed`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "each field is described in the C header")]
+pub struct RawExecuted {
+    pub file: u64,
+    pub times: u64,
 }
 
 /// `struct foretell_message_header`.

@@ -285,11 +285,21 @@ pub struct Counters {
     pub dropped_records: u64,
     /// Programs executed without the library, by this process or by a forked child without a ring.
     pub programs_left_alone: u64,
+    /// Those of them that were skipped; see [`RingReader::skip_repeated`].
+    pub programs_skipped: u64,
+    /// Programs executed with the library.
+    pub programs_followed: u64,
     /// Records whose writer never finished them, skipped by this reader.
     pub abandoned_records: u64,
 }
 
 impl Counters {
+    /// Time of the calls of all kinds that took long, in ns.
+    #[must_use]
+    pub fn stall_ns(&self) -> u64 {
+        self.open_stall_ns.wrapping_add(self.name_stall_ns).wrapping_add(self.read_stall_ns)
+    }
+
     /// Number of calls of all kinds that took long.
     #[must_use]
     pub fn stalls(&self) -> u64 {
@@ -399,6 +409,8 @@ impl RingReader {
             other_read_bytes: counter(offset_of!(RawRingHeader, other_read_bytes)),
             dropped_records: counter(offset_of!(RawRingHeader, dropped_records)),
             programs_left_alone: counter(offset_of!(RawRingHeader, programs_left_alone)),
+            programs_skipped: counter(offset_of!(RawRingHeader, programs_skipped)),
+            programs_followed: counter(offset_of!(RawRingHeader, programs_followed)),
             abandoned_records: self.abandoned_records,
         }
     }
@@ -411,6 +423,12 @@ impl RingReader {
     /// Tells the processes with the ring whether its reader would tell them about the manager's end.
     fn set_hears(&self, hears: u32) {
         self.u32_ref(offset_of!(RawRingHeader, manager_hears)).store(hears, Ordering::Relaxed);
+    }
+
+    /// Tells the program whether to execute most times without the library what it executes again and again.
+    pub fn skip_repeated(&self, skips: bool) {
+        self.u32_ref(offset_of!(RawRingHeader, skips_repeated))
+            .store(skips.into(), Ordering::Relaxed);
     }
 
     /// Tells the program that the manager has ended. The program then hands nothing of foretell on to the programs it executes.

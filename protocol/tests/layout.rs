@@ -35,8 +35,9 @@ fn both_sides_agree_on_every_byte() {
     structure!(ours: "advice" RawAdvice: sequence kind advice device inode offset_bytes length_bytes
         descriptor);
     structure!(ours: "ring_header" RawRingHeader: magic version capacity_records record_bytes
-        header_bytes interest manager_ended manager_hears head tail read_calls read_bytes read_stall_ns read_stalls
-        open_calls open_stall_ns open_stalls name_calls name_stall_ns name_stalls other_read_bytes dropped_records programs_left_alone silent);
+        header_bytes interest manager_ended manager_hears skips_repeated head tail read_calls read_bytes read_stall_ns read_stalls
+        open_calls open_stall_ns open_stalls name_calls name_stall_ns name_stalls other_read_bytes dropped_records programs_left_alone
+        programs_skipped programs_followed silent executed);
     structure!(ours: "message_header" RawMessageHeader: kind total_bytes);
     structure!(ours: "hello" RawHello: header version pid ppid argv0_bytes comm flags);
     structure!(ours: "hint" RawHint: header stream flags repeat path_bytes segment_count);

@@ -78,7 +78,7 @@ impl Session {
         let parent = (i64::from(hello.pid) == i64::from(peer.connection.peer_pid()))
             .then_some(u64::from(hello.ppid))
             .filter(|&parent| parent != 0);
-        let name = program_name(&hello);
+        let (name, begins_program) = (program_name(&hello), hello.begins_program);
         match Program::adopt(&peer.connection, hello, watched < self.watched_max) {
             Ok(mut program) => {
                 // A process is one program at a time. 0 stands for processes without a number in this namespace.
@@ -96,6 +96,8 @@ impl Session {
                     self.process_ended(program.reader());
                 }
                 self.fault.adopted(&program);
+                self.introduced += u64::from(begins_program);
+                program.skip_repeated(self.skips_repeated);
                 program.want_reads(self.interest);
                 self.walking.begin(&mut program, now);
                 self.begins_program(&mut program, parent, &name);

@@ -23,6 +23,7 @@ impl Session {
         }
         let (policy, ended_programs) = (&mut self.policy, &mut self.ended_programs);
         let (walking, streams) = (&mut self.walking, &mut self.streams);
+        let following = &mut self.following;
         let (files, arguments) = (self.files.as_ref(), self.arguments.as_mut());
         let accesses = (&mut self.accesses, &self.mounts);
         let mut known = Known { files, arguments, accesses };
@@ -51,7 +52,9 @@ impl Session {
             let is_behind = told_blocks >= TURN_BLOCKS_MAX;
             behind |= is_behind;
             if ended && !is_behind {
-                ended_programs.add(&program.counters());
+                let counters = program.counters();
+                ended_programs.add(&counters);
+                following.ended(counters.stall_ns(), policy.counts().useful + walking.names_used());
                 if let Some(stream) = walking.end(program) {
                     *streams -= 1;
                     policy.close(now, stream);

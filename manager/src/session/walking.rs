@@ -252,6 +252,11 @@ impl Walking {
     }
 
     /// The report so far.
+    /// Names that were looked up ahead and used, by programs that have ended.
+    pub(super) fn names_used(&self) -> u64 {
+        self.ended.names_used
+    }
+
     pub(super) fn report(&self) -> NameReport {
         NameReport {
             looked_up: self.ended.names_ahead,

@@ -102,6 +102,7 @@ int main(void)
     FIELD(ring_header, interest);
     FIELD(ring_header, manager_ended);
     FIELD(ring_header, manager_hears);
+    FIELD(ring_header, skips_repeated);
     FIELD(ring_header, head);
     FIELD(ring_header, tail);
     FIELD(ring_header, read_calls);
@@ -117,7 +118,10 @@ int main(void)
     FIELD(ring_header, other_read_bytes);
     FIELD(ring_header, dropped_records);
     FIELD(ring_header, programs_left_alone);
+    FIELD(ring_header, programs_skipped);
+    FIELD(ring_header, programs_followed);
     FIELD(ring_header, silent);
+    FIELD(ring_header, executed);
     SIZE(message_header);
     FIELD(message_header, kind);
     FIELD(message_header, total_bytes);

@@ -1,0 +1,29 @@
+//! Tells processes whether programs that they execute again and again are worth following ([`Following`](crate::following::Following)).
+//!
+//! All are followed in a run that is recorded, and where the user has said what will be read (hints, `--replay`): what is read
+//! ahead for a program that is not followed would count as unread.
+
+use super::Session;
+use crate::programs::Program;
+use crate::sources::Origin;
+
+impl Session {
+    pub(super) fn update_following(&mut self) {
+        let followed = |program: &Program| program.counters().programs_followed;
+        let running = self.programs.iter().map(followed).sum::<u64>();
+        self.following.executed(self.ended_programs.followed + running, self.introduced);
+        let skips = self.following.skips() && !self.must_follow_all();
+        if skips != self.skips_repeated {
+            self.skips_repeated = skips;
+            self.programs.iter().for_each(|program| program.skip_repeated(skips));
+        }
+    }
+
+    fn must_follow_all(&self) -> bool {
+        let is_asked = |origin: Origin| {
+            let tally = self.policy.tally(origin.id());
+            tally.prefetched + tally.already_cached + tally.overtaken > 0
+        };
+        self.accesses.records() || is_asked(Origin::Given) || is_asked(Origin::Replayed)
+    }
+}
