@@ -42,6 +42,7 @@ bench: ## Measure, and print the figures of docs/results/performance.md
 	scripts/bench $(TARGET_DIR)/release
 	scripts/bench-reread $(TARGET_DIR)/release
 	scripts/bench-programs $(TARGET_DIR)/release
+	scripts/bench-starts $(TARGET_DIR)/release
 	scripts/bench-replay $(TARGET_DIR)/release
 	scripts/bench-cold-start $(TARGET_DIR)/release
 	$(CARGO) bench --locked --quiet --manifest-path bench/Cargo.toml

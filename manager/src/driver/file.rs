@@ -319,7 +319,8 @@ impl OpenFile {
     /// Brings `range` into the page cache by reading it. This works on every file system.
     fn read_through(&self, range: Range) -> Advised {
         const SCRATCH_BYTES: usize = 32 * 1024;
-        let mut scratch = [0u8; SCRATCH_BYTES];
+        // Not on the stack: inlined several times, it may take as many times its size there.
+        let mut scratch = vec![0u8; SCRATCH_BYTES];
         let end = range.offset_bytes + range.length_bytes;
         let mut offset_bytes = range.offset_bytes;
         while offset_bytes < end {

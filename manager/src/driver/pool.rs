@@ -38,7 +38,7 @@ const STUCK: Duration = Duration::from_micros(100);
 /// An idle thread ends after this time, since it counts against limits on processes. Starting one takes some 50 µs.
 const IDLE: Duration = Duration::from_millis(200);
 
-/// A thread opens files and reads into 32 KiB of scratch; 128 KiB of stack is ample.
+/// A thread opens files, lists folders and reads into scratch on the heap; 128 KiB of stack is ample.
 const STACK_BYTES: usize = 128 * 1024;
 
 /// Something that may have to wait for the device.
