@@ -4,7 +4,7 @@
 //! ([`FOLLOWED_NS`]; `scripts/bench-starts` measures it). That is nothing for a program that waits for storage or runs long, and a tenth of
 //! one that runs for a few milliseconds and finds its files in memory. A shell script or a build may start thousands of
 //! these. So a run in which programs hardly wait tells its processes to skip most executions of what they execute again and again
-//! (`skips_repeated`). What a process executes for the first few times is followed always, so a program that is started once is, and
+//! (`skips_repeated`). What a process executes for the first few times is followed always, so a file that is executed once is, and
 //! one in [eight] of the others, so it is noticed if they begin to wait.
 //!
 //! What following a program can be worth is estimated from the programs that have ended: for how long they waited, of which later runs
@@ -17,6 +17,8 @@
 
 use std::ops::RangeInclusive;
 
+use foretell_policy::Nanos;
+
 /// What it costs a program to be followed: from 0.15 ms (one that opens nothing) to 0.4 ms.
 const FOLLOWED_NS: f64 = 300_000.0;
 
@@ -24,8 +26,14 @@ const FOLLOWED_NS: f64 = 300_000.0;
 /// twice the cost it is paid back. The two differ, so that the decision does not change with each program.
 const WORTH: RangeInclusive<f64> = 2.0 * FOLLOWED_NS..=3.0 * FOLLOWED_NS;
 
-/// Where the mean begins, and the most that one program counts.
-const MOST_NS: f64 = 8.0 * FOLLOWED_NS;
+/// Where the mean begins.
+const BEGIN_NS: f64 = 8.0 * FOLLOWED_NS;
+
+/// The most that one program counts. A long wait keeps some twenty programs followed, which costs them a part of it.
+const MOST_NS: f64 = 64.0 * FOLLOWED_NS;
+
+/// A program that has said nothing for so long after its execution counts as one that opens nothing.
+const SILENT: Nanos = Nanos(50_000_000);
 
 /// What a program was spared that used a block, or a name, which was read ahead: four times the shortest call that counts as waiting.
 const SPARED_NS: f64 = 4.0 * foretell_protocol::STALL_THRESHOLD_NS as f64;
@@ -42,12 +50,20 @@ pub(crate) struct Following {
     used: u64,
     /// Programs that were followed and have said nothing: these have opened and read nothing.
     silent: u64,
+    /// When programs were counted, and how many had been executed then.
+    counted: (Nanos, u64),
     skips: bool,
 }
 
 impl Following {
     pub(crate) fn new() -> Self {
-        Following { worth_ns: MOST_NS, used: 0, silent: 0, skips: false }
+        Following {
+            worth_ns: BEGIN_NS,
+            used: 0,
+            silent: 0,
+            counted: (Nanos::ZERO, 0),
+            skips: false,
+        }
     }
 
     /// A program has ended. `waited_ns`: for how long its calls waited. `used`: blocks and names that were read ahead and used in time, by
@@ -62,10 +78,14 @@ impl Following {
         }
     }
 
-    /// So many programs have been executed with the library since the start, and so many have introduced themselves. Those that have not are
-    /// about to, or open nothing. One that is about to is counted as silent once, and makes up for one that is.
-    pub(crate) fn executed(&mut self, followed: u64, introduced: u64) {
-        let silent = followed.saturating_sub(introduced);
+    /// So many programs have been executed with the library since the start, and so many have introduced themselves, by `now`.
+    pub(crate) fn executed(&mut self, followed: u64, introduced: u64, now: Nanos) {
+        let (counted_at, before) = self.counted;
+        if now.saturating_sub(counted_at) < SILENT {
+            return;
+        }
+        self.counted = (now, followed);
+        let silent = before.saturating_sub(introduced);
         // Beyond these the mean does not change.
         let new = silent.saturating_sub(self.silent).min(256);
         self.silent = self.silent.max(silent);
@@ -105,26 +125,33 @@ mod tests {
     }
 
     #[test]
-    fn one_long_wait_does_not_stand_for_many_programs() {
+    fn a_long_wait_has_some_programs_followed() {
         let mut following = after([(0, 0); 100]);
         following.ended(3_600_000_000_000, 0);
+        assert!(!following.skips());
+        (0..32).for_each(|_| following.ended(0, 0));
         assert!(following.skips());
-        (0..16).for_each(|_| following.ended(3_000_000, 0));
-        assert!(!following.skips(), "but programs that begin to wait do");
+    }
+
+    #[test]
+    fn one_program_of_five_that_waits_long_is_enough() {
+        let each = |at: usize| if at.is_multiple_of(5) { (100_000_000, 0) } else { (0, 0) };
+        assert!(!after((0..1000).map(each)).skips());
     }
 
     #[test]
     fn programs_that_say_nothing_count_as_not_waiting() {
+        let ms = |at: u64| Nanos(at * 1_000_000);
         let mut following = Following::new();
-        (0..40).for_each(|at| following.executed(at, at.min(1)));
+        (0..400).for_each(|at| following.executed(at, at.min(1), ms(at)));
         assert!(following.skips());
 
-        // Each introduces itself a moment after it was executed, and waits.
+        // Sixty-four at a time introduce themselves after a moment, and wait.
         let mut following = Following::new();
-        for at in 1..1000 {
-            following.executed(at, at - 1);
-            following.executed(at, at);
-            following.ended(1_000_000, 0);
+        for at in 0..1000 {
+            following.executed(64 * (at + 1), 64 * at, ms(10 * at));
+            following.executed(64 * (at + 1), 64 * (at + 1), ms(10 * at + 5));
+            (0..64).for_each(|_| following.ended(1_000_000, 0));
         }
         assert!(!following.skips());
     }

@@ -36,6 +36,7 @@ struct environment {
     void *memory;           /* NULL: they are the program's own */
     size_t bytes;
     bool alone;     /* the program is executed without the library, and counted */
+    bool followed;  /* the library goes along, and that is counted */
     bool skipped;   /* alone, for the sake of skips_repeated */
     bool locked_up; /* the program has forbidden itself system calls */
 };

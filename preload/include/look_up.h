@@ -4,8 +4,8 @@
  * Decides what RTLD_NEXT means for this library, without dlsym: dlsym takes the dynamic linker's lock, forgets the error
  * that the program has yet to ask for (dlerror), and takes five times as long.
  *
- * How: A. the constructor notes the tables of each object behind this one, in the order in which the dynamic
- * linker searches them. Objects that are there at the start are never unloaded. B. a name is looked up in each by its GNU
+ * How: A. the constructor notes the tables of each object behind this one, up to the C library, in the order in which the
+ * dynamic linker searches them. These are there from the start and are never unloaded. B. a name is looked up in each by its GNU
  * hash, as the dynamic linker does it: the version that is asked for, else the one that is not hidden. Objects
  * without versions have every version.
  *
@@ -21,7 +21,7 @@
 #include <stddef.h>
 
 /* A. Called once. Returns this library's path, as the dynamic linker knows it; NULL if it is not found. *suffices is false
- * where an object has no GNU hash or there are more objects than are noted: then foretell_next knows nothing. */
+ * where an object has no GNU hash, there are more objects than are noted, or the C library is not among them: then foretell_next knows nothing. */
 const char *foretell_look_around(bool *suffices);
 
 /* B. The function `name`; version: NULL for the one that is found without. *found is NULL if there is none. Returns false if only the

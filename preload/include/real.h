@@ -351,7 +351,7 @@ extern struct foretell_real foretell_real;
 void foretell_resolve(bool suffices);
 
 /* The function for an empty slot, by its offset in struct foretell_real. From the constructor on it fills the slot, and reads memory
- * only. Safe to race, since all store the same value. */
+ * only, but for a function that is chosen at run time (STT_GNU_IFUNC), which dlsym is asked for. Safe to race, since all store the same value. */
 void *foretell_resolve_slot(size_t offset);
 
 /* The function behind a hook. */

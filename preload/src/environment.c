@@ -19,8 +19,9 @@
  *   else                                 the same and two entries at the end
  *
  * While the manager asks for it (skips_repeated), a file that is executed again and again gets the library in one of
- * SKIPPED_OF times only: to follow a program costs some 0.3 ms, and the manager sees that programs like it hardly wait. The
- * first FOLLOWED_FIRST times are followed, so that a program that is executed once is.
+ * SKIPPED_OF times only: to follow a program costs some 0.3 ms, and the manager sees that programs hardly wait. The first
+ * FOLLOWED_FIRST times are followed, so that a file that is executed once is. Different scripts of one interpreter that is named as
+ * the program (python3 X.py) are one file.
  *
  * Once the manager has ended, the library does not go along, and FORETELL_SOCKET is removed if it is that
  * manager's.
@@ -342,6 +343,19 @@ static void count_skipped(struct environment *environment)
 #define FOLLOWED_FIRST 4u
 #define SKIPPED_OF 8u
 
+static uint64_t hash_of(const struct stat *status)
+{
+    return (status->st_dev * 31 + status->st_ino) * 0x9e3779b97f4a7c15u;
+}
+
+/* A file that the library does not fit is not one that is skipped. */
+__attribute__((noinline)) static void forget(const struct stat *status)
+{
+    struct foretell_ring_header *header = ring();
+    if (__atomic_load_n(&header->skips_repeated, __ATOMIC_RELAXED) != 0)
+        __atomic_store_n(&header->executed[hash_of(status) >> 60].file, 0, __ATOMIC_RELAXED);
+}
+
 /* Whether this execution of a file is to be skipped. Counts it. Processes with one ring may count at the same time, and may then lose
  * a count. Not inlined: the caller's frame lies below deeper calls. */
 __attribute__((noinline)) static bool skips(const struct executed *executed, struct stat *status)
@@ -350,7 +364,7 @@ __attribute__((noinline)) static bool skips(const struct executed *executed, str
     if (LIKELY(__atomic_load_n(&header->skips_repeated, __ATOMIC_RELAXED) == 0) ||
         syscall(SYS_newfstatat, executed->folder, executed->path, status, executed->flags) != 0)
         return false;
-    uint64_t file = (status->st_dev * 31 + status->st_ino) * 0x9e3779b97f4a7c15u;
+    uint64_t file = hash_of(status);
     struct foretell_executed *place = &header->executed[file >> 60];
     uint64_t times = 1;
     if (__atomic_exchange_n(&place->file, file, __ATOMIC_RELAXED) == file)
@@ -401,8 +415,10 @@ static void decide(struct environment *environment, char *const envp[], struct e
         count_skipped(environment);
     } else if (is_there && foretell_goes_along(&library, executed, &work->loader, &work->room)) {
         add(environment, envp);
+        environment->followed = true;
         count(&ring()->programs_followed, 1);
     } else {
+        forget(&work->status);
         count_alone(environment);
     }
 }
@@ -458,12 +474,20 @@ void foretell_environment_for(struct environment *environment, char *const envp[
     errno = saved;
 }
 
+static void take_back_followed(struct environment *environment)
+{
+    if (environment->followed)
+        (void)__atomic_fetch_sub(&ring()->programs_followed, 1, __ATOMIC_RELAXED);
+    environment->followed = false;
+}
+
 bool foretell_environment_shorten(struct environment *environment, char *const envp[])
 {
     if (environment->memory == NULL)
         return false;
     give_back(environment);
     environment->variables = envp;
+    take_back_followed(environment);
     if (!environment->alone)
         count_alone(environment);
     return true;
@@ -521,6 +545,8 @@ void foretell_environment_fit(struct environment *environment, char *const envp[
 void foretell_environment_release(struct environment *environment, bool failed)
 {
     give_back(environment);
+    if (failed)
+        take_back_followed(environment);
     if (failed && environment->alone)
         (void)__atomic_fetch_sub(&ring()->programs_left_alone, 1, __ATOMIC_RELAXED);
     if (failed && environment->skipped)

@@ -1,7 +1,7 @@
 /*
  * Whether the library goes along: see executable.h for the cases A to G.
  *
- * Everything is read by pread into one small buffer, since a mapping of a file that is shortened
+ * Everything is read by pread into small buffers, since a mapping of a file that is shortened
  * meanwhile would raise SIGBUS. Numbers read from the file serve as offsets for pread and bounds of
  * loops, never as addresses.
  */
@@ -366,12 +366,15 @@ static bool is_library(const struct library *library, const struct look *look)
 }
 
 /* Whether ld.so, which has loaded the library here, would load it again. X_OK fails on a mount without exec; it also does if the file is
- * not executable, which a library need not be. */
+ * not executable, which a library need not be. It is opened, for Landlock forbids that and not what faccessat asks. */
 static bool loads_again(const struct library *library, struct look *look)
 {
     if (!library->loaded || library->file.inode == 0 ||
         syscall(SYS_faccessat, AT_FDCWD, library->path, R_OK | X_OK) != 0 ||
-        !find_file(AT_FDCWD, library->path, 0, look) || !is_library(library, look))
+        !open_file(AT_FDCWD, library->path, 0, look))
+        return false;
+    close_file(look->fd);
+    if (!is_library(library, look))
         return false;
     leave_kind(look, &__ehdr_start);
     return true;

@@ -4,7 +4,8 @@
  * Such a filter may kill for calls that the library makes (socket, memfd_create), so this is asked before a process announces
  * itself, since a program may load a filter by an instruction of its own, which no hook sees. It is not asked in the constructor: the
  * process that has executed this program was under no filter that a hook saw, and had made more calls to decide that the library
- * goes along (executable.c) than the constructor makes. It is asked by opening, reading and closing a file, which every dynamically
+ * goes along (executable.c) than the constructor makes. It is asked
+ * by opening, reading and closing a file, which every dynamically
  * linked program does at its start, and which a program that is about to open a file may do. PR_GET_SECCOMP would be cheaper, but a filter that lets a program read
  * files may kill for it.
  *

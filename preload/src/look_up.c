@@ -5,6 +5,7 @@
 #include "look_up.h"
 
 #include <elf.h>
+#include <gnu/libc-version.h>
 #include <link.h>
 #include <stdint.h>
 #include <string.h>
@@ -33,6 +34,7 @@ struct object {
 
 static struct object objects[OBJECTS_MAX];
 static size_t object_count;
+/* Set once all tables are there, and read before them. */
 static bool sees_all;
 static const char *own_path;
 
@@ -93,11 +95,11 @@ static const ElfW(Dyn) *dynamic_of(const struct dl_phdr_info *info)
     return NULL;
 }
 
-/* Called for each object, in the order in which they are searched. */
-static int note(struct dl_phdr_info *info, size_t bytes, void *unused)
+/* Called for each object, in the order in which they are searched, up to the C library: it has all names that are looked for, and
+ * objects that constructors have loaded, which may be unloaded again, come behind it. */
+static int note(struct dl_phdr_info *info, size_t bytes, void *complete)
 {
     (void)bytes;
-    (void)unused;
     if (own_path == NULL) {
         if (holds(info, &object_count))
             own_path = info->dlpi_name;
@@ -106,21 +108,22 @@ static int note(struct dl_phdr_info *info, size_t bytes, void *unused)
     const ElfW(Dyn) *dynamic = dynamic_of(info);
     if (dynamic == NULL)
         return 0;
-    if (object_count == OBJECTS_MAX) {
-        sees_all = false;
+    if (object_count == OBJECTS_MAX)
         return 1;
-    }
-    struct object *object = &objects[object_count++];
+    struct object *object = &objects[object_count];
     object->base = info->dlpi_addr;
-    sees_all = sees_all && read_dynamic(object, dynamic);
-    return 0;
+    if (!read_dynamic(object, dynamic))
+        return 1;
+    object_count++;
+    *(bool *)complete = holds(info, (const void *)(uintptr_t)gnu_get_libc_version);
+    return *(bool *)complete;
 }
 
 const char *foretell_look_around(bool *suffices)
 {
-    sees_all = true;
-    (void)dl_iterate_phdr(note, NULL);
-    *suffices = sees_all;
+    *suffices = false;
+    (void)dl_iterate_phdr(note, suffices);
+    __atomic_store_n(&sees_all, *suffices, __ATOMIC_RELEASE);
     return own_path;
 }
 
@@ -153,8 +156,8 @@ static bool is_version(const struct object *object, uint32_t index, const char *
         return true;
     if (version == NULL)
         return (object->versions[index] & VERSION_HIDDEN) == 0;
-    return object->definitions != NULL &&
-           (object->versions[index] & VERSION_NUMBER) == number_of(object, version);
+    unsigned number = object->definitions != NULL ? number_of(object, version) : 0;
+    return number != 0 && (object->versions[index] & VERSION_NUMBER) == number;
 }
 
 /* The symbol in one object; NULL if it has none. */
@@ -181,13 +184,15 @@ static const ElfW(Sym) *find(const struct object *object, const char *name, uint
 
 bool foretell_next(const char *name, const char *version, void **found)
 {
+    *found = NULL;
+    if (!__atomic_load_n(&sees_all, __ATOMIC_ACQUIRE))
+        return false;
     uint32_t hash = hash_of(name);
     const ElfW(Sym) *symbol = NULL;
-    *found = NULL;
-    for (size_t i = 0; sees_all && symbol == NULL && i < object_count; i++) {
+    for (size_t i = 0; symbol == NULL && i < object_count; i++) {
         symbol = find(&objects[i], name, hash, version);
         if (symbol != NULL)
             *found = (void *)(objects[i].base + symbol->st_value);
     }
-    return sees_all && (symbol == NULL || ELF64_ST_TYPE(symbol->st_info) != STT_GNU_IFUNC);
+    return (symbol == NULL || ELF64_ST_TYPE(symbol->st_info) != STT_GNU_IFUNC);
 }

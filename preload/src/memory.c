@@ -133,8 +133,10 @@ static void give_back(struct piece *piece, bool own)
 static void *memory_of(struct piece *piece, size_t bytes)
 {
     if (piece->bytes < bytes) {
-        if (piece->memory != NULL)
-            (void)munmap(piece->memory, piece->bytes);
+        void *before = piece->memory;
+        piece->memory = NULL; /* a signal handler's exec may get the same address */
+        if (before != NULL)
+            (void)munmap(before, piece->bytes);
         piece->memory = map(bytes);
         piece->bytes = piece->memory != NULL ? bytes : 0;
     }

@@ -123,8 +123,13 @@ impl Session {
     /// `false` it stays so, since counts of these only grow.
     fn sees_all_reads(&self) -> bool {
         let ended = &self.ended_programs;
-        let left_alone = |program: &Program| program.counters().programs_left_alone;
-        let left_alone = ended.left_alone + self.programs.iter().map(left_alone).sum::<u64>();
+        // Skipped ones hardly read what has to be fetched. A source that seems wrong for their sake helps nobody much.
+        let left_alone = |program: &Program| {
+            let counters = program.counters();
+            counters.programs_left_alone.saturating_sub(counters.programs_skipped)
+        };
+        let left_alone = ended.left_alone.saturating_sub(ended.skipped)
+            + self.programs.iter().map(left_alone).sum::<u64>();
         let (outside, _) = self.sighted.counts();
         let lost = |program: &Program| program.counters().dropped_records;
         let lost = ended.dropped_records + self.programs.iter().map(lost).sum::<u64>();

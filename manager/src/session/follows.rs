@@ -4,6 +4,7 @@
 //! ahead for a program that is not followed would count as unread.
 
 use super::Session;
+use super::learning::Learning;
 use crate::programs::Program;
 use crate::sources::Origin;
 
@@ -11,12 +12,22 @@ impl Session {
     pub(super) fn update_following(&mut self) {
         let followed = |program: &Program| program.counters().programs_followed;
         let running = self.programs.iter().map(followed).sum::<u64>();
-        self.following.executed(self.ended_programs.followed + running, self.introduced);
+        let now = self.now();
+        self.following.executed(self.ended_programs.followed + running, self.introduced, now);
         let skips = self.following.skips() && !self.must_follow_all();
         if skips != self.skips_repeated {
             self.skips_repeated = skips;
             self.programs.iter().for_each(|program| program.skip_repeated(skips));
         }
+        if skips {
+            self.accesses.learning.iter_mut().for_each(Learning::lose_sight);
+        }
+    }
+
+    /// Blocks and names that were read or looked up ahead, and used.
+    pub(super) fn used_ahead(&self) -> u64 {
+        let learned = self.accesses.learning.as_ref().map_or(0, Learning::used_ahead);
+        self.policy.counts().useful + self.walking.names_used() + learned
     }
 
     fn must_follow_all(&self) -> bool {

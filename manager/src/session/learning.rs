@@ -213,8 +213,7 @@ impl Learning {
     fn note_sight(&mut self, now: Nanos) {
         let is_watched = self.watches(now);
         if std::mem::replace(&mut self.is_watched, is_watched) && !is_watched {
-            self.has_seen_all = false;
-            self.replay.iter_mut().for_each(|(replay, _)| replay.lose_sight());
+            self.lose_sight();
         }
     }
 
@@ -435,6 +434,18 @@ impl Learning {
             let _ = lesson.learn(); // The last lesson tells why it cannot be written.
             is_saving.store(false, Ordering::Release);
         });
+    }
+
+    /// Steps that were asked for and that the run has come to, at most.
+    pub(super) fn used_ahead(&self) -> u64 {
+        let counts = self.replay.as_ref().map(|(replay, _)| replay.counts()).unwrap_or_default();
+        counts.asked.min(counts.found) as u64
+    }
+
+    /// From here on some programs are not seen.
+    pub(super) fn lose_sight(&mut self) {
+        self.has_seen_all = false;
+        self.replay.iter_mut().for_each(|(replay, _)| replay.lose_sight());
     }
 
     /// The report, and what is to be learned.

@@ -23,7 +23,7 @@ impl Session {
         }
         let (policy, ended_programs) = (&mut self.policy, &mut self.ended_programs);
         let (walking, streams) = (&mut self.walking, &mut self.streams);
-        let following = &mut self.following;
+        let mut waited_ns = Vec::new();
         let (files, arguments) = (self.files.as_ref(), self.arguments.as_mut());
         let accesses = (&mut self.accesses, &self.mounts);
         let mut known = Known { files, arguments, accesses };
@@ -54,7 +54,7 @@ impl Session {
             if ended && !is_behind {
                 let counters = program.counters();
                 ended_programs.add(&counters);
-                following.ended(counters.stall_ns(), policy.counts().useful + walking.names_used());
+                waited_ns.push(counters.stall_ns());
                 if let Some(stream) = walking.end(program) {
                     *streams -= 1;
                     policy.close(now, stream);
@@ -64,6 +64,10 @@ impl Session {
             !ended || is_behind
         });
         self.is_behind = behind;
+        if !waited_ns.is_empty() {
+            let used = self.used_ahead();
+            waited_ns.into_iter().for_each(|waited_ns| self.following.ended(waited_ns, used));
+        }
         advices.into_iter().for_each(|(process, advice)| self.take_advice(process, advice));
         for process in ended_processes {
             self.process_ended(process);

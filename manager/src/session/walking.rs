@@ -251,12 +251,12 @@ impl Walking {
         walker.is_due = self.is_on;
     }
 
-    /// The report so far.
     /// Names that were looked up ahead and used, by programs that have ended.
     pub(super) fn names_used(&self) -> u64 {
         self.ended.names_used
     }
 
+    /// The report so far.
     pub(super) fn report(&self) -> NameReport {
         NameReport {
             looked_up: self.ended.names_ahead,
