@@ -134,6 +134,16 @@ impl Later {
         self.processes("foretell-guard")
     }
 
+    /// The keeper and its answerer. A program that opens nothing may have begun before there is an answerer.
+    fn keeper_and_answerer(&self) -> [Pid; 2] {
+        let mut guards = Vec::new();
+        wait_until("both processes of the guard", || {
+            guards = self.guards();
+            guards.len() == 2
+        });
+        [guards[0], guards[1]]
+    }
+
     fn assert_nothing_is_left(&self) {
         wait_until("the end of the guard", || self.guards().is_empty());
         wait_until("the end of the manager", || self.processes("foretell-manag").is_empty());
@@ -344,9 +354,7 @@ fn either_process_of_the_guard_may_be_killed() {
     for form in [&["--quiet"][..], &[]] {
         for killed in [0, 1] {
             let mut later = setting.begin_later(form, |_| ());
-            let guards = later.guards();
-            assert_eq!(guards.len(), 2);
-            kill_process(guards[killed], Signal::KILL).expect("it is there");
+            kill_process(later.keeper_and_answerer()[killed], Signal::KILL).expect("it is there");
             assert_eq!(later.open_gate(), setting.expected());
             assert_eq!(later.child.wait().expect("it ends").code(), Some(7));
             later.assert_nothing_is_left();
@@ -362,8 +370,8 @@ fn without_its_keeper_the_answerer_does_not_look() {
     let figures = setting.folder.path().join("figures");
     let form = ["--quiet", "--json", figures.to_str().expect("text")];
     let mut later = setting.begin_later(&form, |_| ());
-    let guards = later.guards();
-    kill_process(guards[0], Signal::KILL).expect("it is there");
+    let [keeper, _] = later.keeper_and_answerer();
+    kill_process(keeper, Signal::KILL).expect("it is there");
     wait_until("the end of the keeper", || later.guards().len() == 1);
     assert_eq!(later.open_gate(), setting.expected());
     assert_eq!(later.child.wait().expect("it ends").code(), Some(7));
