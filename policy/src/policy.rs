@@ -31,6 +31,7 @@
 mod dozing;
 mod events;
 mod following;
+mod limit;
 mod lookups;
 mod sources;
 #[cfg(test)]

@@ -98,7 +98,8 @@ fn pause(costs: &Costs, device: DeviceIndex) -> Nanos {
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Prefetcher {
-    capacity_blocks: u64,
+    /// Blocks that may be in memory or in flight.
+    limit_blocks: u64,
     cluster_blocks_max: u64,
     memory: Memory,
     /// Whether a search stopped at its bound: a stream has more positions to look at.
@@ -138,13 +139,18 @@ pub(crate) struct Candidate {
 impl Prefetcher {
     pub(crate) fn new(config: &Config) -> Self {
         Prefetcher {
-            capacity_blocks: config.capacity_blocks,
+            limit_blocks: config.capacity_blocks,
             cluster_blocks_max: config.cluster_blocks_max,
             memory: config.memory,
             search_is_unfinished: false,
             asked: Vec::new(),
             come_upon: Vec::new(),
         }
+    }
+
+    /// From now on at most so many blocks are in memory or in flight.
+    pub(crate) fn set_limit(&mut self, blocks: u64) {
+        self.limit_blocks = blocks;
     }
 
     /// Whether a search stopped at its bound, so that the next call may find more.
@@ -162,7 +168,7 @@ impl Prefetcher {
     #[inline]
     pub(crate) fn allowance(&self, stream: &Stream) -> u64 {
         let accuracy = stream.cursor.accuracy();
-        let mut first = ALLOWANCE_FIRST.min(self.capacity_blocks / 2);
+        let mut first = ALLOWANCE_FIRST.min(self.limit_blocks / 2);
         if stream.is_guess {
             first = first.min(GUESS_FIRST + GUESS_GROWTH.saturating_mul(stream.cursor.reads()));
         }
@@ -199,20 +205,20 @@ impl Prefetcher {
         }
         let most = match self.memory {
             Memory::Owned => {
-                let bound = (self.capacity_blocks / UNREAD_DIVISOR as u64).max(1);
+                let bound = (self.limit_blocks / UNREAD_DIVISOR as u64).max(1);
                 self.with_cluster(bound, in_cluster)
             }
-            Memory::Kernel { .. } => self.capacity_blocks,
+            Memory::Kernel { .. } => self.limit_blocks,
         };
         // If all blocks that can be evicted are unread, one more prefetched block would evict one of them, which would then be
         // missing. Blocks in flight cannot be evicted.
         let cannot_go = (arbiter.blocks().len() - arbiter.queued()) as u64;
-        arbiter.unread() < most.min(self.capacity_blocks.saturating_sub(cannot_go))
+        arbiter.unread() < most.min(self.limit_blocks.saturating_sub(cannot_go))
     }
 
     /// How far ahead of its reader a stream is searched for `device`.
     fn reach(&self, arbiter: &Arbiter, terms: &Terms) -> u64 {
-        let everything = self.capacity_blocks.saturating_mul(2);
+        let everything = self.limit_blocks.saturating_mul(2);
         // The horizon is infinite if a hit costs nothing.
         let horizon = rounded_up(terms.horizon().min(1e15)).min(everything.max(REACH_MIN));
         match arbiter.rules().prefetch {
@@ -337,7 +343,7 @@ impl Prefetcher {
             return false;
         }
         if stream.of_device(device).start.is_old(front) {
-            let share = self.capacity_blocks.saturating_mul(2) / streams_in_use;
+            let share = self.limit_blocks.saturating_mul(2) / streams_in_use;
             let most = share.clamp(1, RUN_MAX);
             let end = limit.min(position.saturating_add(most));
             stream.note_missing(blocks, end, |slot, at| found.push((slot, at)));
@@ -567,7 +573,7 @@ impl Prefetcher {
         let is_in_a_row = stream.reads_at(in_a_row, block) && stream.cursor.expects(in_a_row);
         let position = if is_in_a_row { in_a_row } else { stream.next_use(block)? };
         // Further ahead it would probably be evicted before it is read.
-        let reach = self.capacity_blocks;
+        let reach = self.limit_blocks;
         if matches!(stream.distance(position), Distance::Ahead(far) if far > reach) {
             return None;
         }

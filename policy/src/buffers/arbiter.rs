@@ -37,6 +37,7 @@ macro_rules! scene {
 #[cfg(any(test, debug_assertions))]
 mod checks;
 mod claims;
+mod limit;
 mod owners;
 mod reads;
 #[cfg(test)]
@@ -122,6 +123,8 @@ pub(crate) struct Arbiter {
     rules: Rules,
     memory: Memory,
     capacity_blocks: usize,
+    /// A block is brought in below so many; at most the capacity.
+    limit_blocks: usize,
     /// The estimators of the list.
     estimators: Estimators,
     rates: Rates,
@@ -182,6 +185,7 @@ impl Arbiter {
             rules,
             memory: config.memory,
             capacity_blocks,
+            limit_blocks: capacity_blocks,
             estimators: Estimators::new(&setting),
             rates: Rates::new((capacity_blocks as f64).max(HALF_LIFE_MIN)),
             ranking: IndexedHeap::default(),
@@ -383,7 +387,7 @@ impl Arbiter {
 
     /// The estimator with the globally least valuable block, and the block's value, normalised.
     fn least(&mut self) -> Option<(Member, f64)> {
-        let reach = self.capacity_blocks.saturating_sub(self.unread as usize);
+        let reach = self.limit_blocks.saturating_sub(self.unread as usize);
         let scene = scene!(self);
         if self.rules.replacement == Replacement::Lru {
             return self.estimators.first(&scene).map(|of| (Member::Listed(of), 0.0));
@@ -454,8 +458,8 @@ impl Arbiter {
     /// Blocks that were read without hints are not counted: only a long time without another read shows that they are worth
     /// nothing.
     pub(crate) fn is_roomy(&mut self, worth: f64) -> bool {
-        let free = self.capacity_blocks.saturating_sub(self.blocks.len());
-        let quarter = self.capacity_blocks / 4;
+        let free = self.limit_blocks.saturating_sub(self.blocks.len());
+        let quarter = self.limit_blocks / 4;
         let own = self.rates.own(UNHINTED, worth);
         let (scene, estimators) = self.scene();
         free >= quarter || free + estimators.queues.idle_consumed(&scene, own) >= quarter
@@ -469,7 +473,7 @@ impl Arbiter {
         }
         let Need { worth, .. } = need;
         let mut paid = 0.0;
-        while self.blocks.len() >= self.capacity_blocks {
+        while self.blocks.len() >= self.limit_blocks {
             let (of, cost) = self.least().ok_or(NoRoom::TooDear(f64::INFINITY))?;
             if cost >= worth {
                 return Err(NoRoom::TooDear(cost));

@@ -23,7 +23,7 @@ impl Arbiter {
     pub(super) fn make_room_by_owners(&mut self, now: Nanos, need: Need) -> Result<f64, NoRoom> {
         let asking = need.by.map(|index| self.streams[index].hinter);
         let mut paid = 0.0;
-        while self.blocks.len() >= self.capacity_blocks {
+        while self.blocks.len() >= self.limit_blocks {
             let (blocks, allocation) = (&self.blocks, &self.allocation);
             let can_go = |slot: SlotId| !blocks[slot].is_in_flight();
             let allocation = allocation.as_ref().expect("blocks have owners");

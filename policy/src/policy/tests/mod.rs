@@ -4,6 +4,7 @@ mod bounded;
 mod disclosing;
 mod fetching;
 mod following;
+mod limit;
 mod lookups;
 mod random;
 mod sources;
