@@ -25,6 +25,10 @@ print(sum(len(open('a/'+name,'rb').read()) for name in all[:100]))";
 const MAPPED: &str = "import mmap,random; file=open('big','rb'); all=mmap.mmap(file.fileno(),0,prot=1)
 places=random.Random(7).sample(range(len(all)//65536),64); print(sum(all[place*65536] for place in places))";
 
+/// Opens a file long after the run was last seen to wait, and reads parts of it here and there.
+const LATE: &str = "import os,random,time; time.sleep(0.5); file=os.open('big',os.O_RDONLY)
+places=random.Random(7).sample(range(256),128); print(sum(len(os.pread(file,4096,place*65536)) for place in places))";
+
 /// Looks for names that are not there.
 const ABSENT: &str = "import os; print(sum(os.path.exists('a/none%d' % n) for n in range(150)))";
 
@@ -98,6 +102,16 @@ fn mapped_pages_and_absent_names_are_learned() {
     // On a busy machine, the names of a run may be over before the manager has started.
     let mut found = (0..5).map(|_| number(&runs.python(ABSENT), "learned", "found"));
     assert!(found.any(|found| found >= 150));
+}
+
+/// Nobody has heard of its open: the run was no longer watched.
+#[test]
+fn a_file_that_is_opened_late_is_learned() {
+    let Some(runs) = Runs::new() else { return };
+    let _ = runs.python(LATE);
+    let second = runs.python(LATE);
+    let of = |key| number(&second, "blocks", key);
+    assert!(of("useful") + of("late") >= 64, "{second}");
 }
 
 #[test]

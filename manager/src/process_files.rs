@@ -6,11 +6,15 @@
 //! A path means the same to the manager and to a process if both have the same root and the same mounts. Other processes have
 //! no answer.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+
 use crate::lineage::ProcessId;
+use crate::outside::identity;
 
 /// Bytes of a command line that are read. Linux allows some 2 MiB for arguments and environment, unless the stack's limit is
 /// raised.
@@ -21,6 +25,9 @@ const BUFFER_BYTES: usize = 16 << 10;
 
 /// Threads of a process whose switches are read, some 10 µs each.
 const THREADS_MAX: usize = 8;
+
+/// Descriptors of a process that are looked at, some 2 µs each.
+const DESCRIPTORS_MAX: usize = 256;
 
 /// The lines of `status` that count them.
 const VOLUNTARY: &str = "voluntary_ctxt_switches:";
@@ -100,6 +107,25 @@ impl ProcessFiles {
         let path = std::fs::read_link(format!("/proc/{process}/fd/{descriptor}")).ok()?;
         let is_there = path.is_absolute() && !path.as_os_str().as_bytes().ends_with(REMOVED);
         (is_there && self.shares_paths(process)).then_some(path)
+    }
+
+    /// The name of a file that a process has open, by its numbers (`st_dev`, `st_ino`), as far as the process has few files open.
+    pub(crate) fn path_of_open_file(
+        &self,
+        process: ProcessId,
+        (device, inode): (u64, u64),
+    ) -> Option<PathBuf> {
+        let folder = format!("/proc/{process}/fd");
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let descriptors = rustix::fs::open(&folder, flags, Mode::empty()).ok()?;
+        let numbers = std::fs::read_dir(&folder).ok()?.take(DESCRIPTORS_MAX);
+        let mut names = numbers.flatten().map(|entry| entry.file_name());
+        let is_it = |name: &OsString| {
+            let known = identity(&descriptors, name.as_os_str());
+            known.is_some_and(|(_, of_device, of_inode)| (of_device, of_inode) == (device, inode))
+        };
+        let number = names.find(is_it)?.to_str()?.parse().ok()?;
+        self.path_of_descriptor(process, number)
     }
 
     /// How often the threads of a process have left the processor. `None` for a process of many threads.
@@ -182,6 +208,18 @@ mod tests {
         assert!(!child.wait().expect("it ends").success());
         assert_eq!(files.command_line(process).unwrap_or_default(), b"");
         assert_eq!(ProcessFiles::parent(process), None);
+    }
+
+    #[test]
+    fn an_open_file_is_named_by_its_numbers() {
+        use std::os::unix::fs::MetadataExt;
+        let files = ProcessFiles::open().expect("/proc is there");
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let about = file.as_file().metadata().expect("known");
+        let named =
+            |inode| files.path_of_open_file(std::process::id().into(), (about.dev(), inode));
+        assert_eq!(named(about.ino()), file.path().canonicalize().ok());
+        assert_eq!(named(u64::MAX), None);
     }
 
     /// What is told of the working folder of a child that `change`s something first. `None` if it may not.

@@ -47,7 +47,7 @@ impl Folder {
 }
 
 /// Type, device and inode of a file, from memory.
-pub(super) fn identity(
+pub(crate) fn identity(
     folder: &OwnedFd,
     name: impl Arg,
 ) -> Option<(rustix::fs::FileType, u64, u64)> {

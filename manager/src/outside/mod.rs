@@ -39,6 +39,7 @@ use std::time::{Duration, Instant};
 
 use foretell_policy::FileId;
 
+pub(crate) use self::files::identity;
 use self::pace::Pace;
 use self::positions::Progress;
 use self::samples::Watched;

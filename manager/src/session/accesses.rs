@@ -5,7 +5,9 @@
 //! which has the path; both returned at the same time. So a turn first takes in its records of opens, then its touches, then its
 //! reads.
 
+use std::collections::HashSet;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,9 +21,14 @@ use super::recording::Recording;
 use crate::driver::file::file_id;
 use crate::mounts::Mounts;
 use crate::outside::Sighting;
+use crate::process_files::ProcessFiles;
 
 /// Reads that wait for the open that names their file, in a turn.
 const CALLS_MAX: usize = 1 << 16;
+
+/// Files of which a path was looked for in vain, and in a turn at most.
+const UNNAMED_MAX: usize = 4096;
+const SEARCHES_MAX: usize = 8;
 
 /// Opens that are kept for the next turn: more than threads that open at one moment.
 const OPENS_KEPT: usize = 16;
@@ -38,6 +45,8 @@ pub(super) struct Accesses {
     /// Reads of this turn.
     calls: Vec<Record>,
     path: Vec<u8>,
+    /// Files that are read and have no path: private ones, and those that were closed before they were looked for.
+    unnamed: HashSet<FileId>,
     /// When processes began, for learning.
     starts: Starts,
     /// The folder in which the run began.
@@ -146,9 +155,27 @@ impl Accesses {
         }
     }
 
-    /// Takes in the reads of this turn, after its touches.
-    pub(super) fn take_calls(&mut self, process: ReaderId) {
+    /// Takes in the reads of this turn, after its touches. A file that was opened while nobody wanted to know is looked for among
+    /// those that the process has open.
+    pub(super) fn take_calls(
+        &mut self,
+        process: ReaderId,
+        (files, mounts): (Option<&ProcessFiles>, &Mounts),
+    ) {
+        let mut searches = 0;
         for record in self.calls.drain(..) {
+            if let (Some(learning), Some(files)) = (&mut self.learning, files)
+                && !learning.knows(&record)
+                && searches < SEARCHES_MAX
+                && self.unnamed.len() < UNNAMED_MAX
+                && self.unnamed.insert(file_id(record.device, record.inode))
+            {
+                searches += 1;
+                let numbers = (record.device, record.inode);
+                if let Some(path) = files.path_of_open_file(process.0, numbers) {
+                    learning.has_found(&record, path.as_os_str().as_bytes(), mounts);
+                }
+            }
             self.learning.iter_mut().for_each(|learning| learning.has_read(&record));
             self.recording.iter_mut().for_each(|recording| recording.has_read(process, &record));
         }

@@ -272,6 +272,20 @@ impl Learning {
         }
     }
 
+    /// Whether the path is known of the file that a program reads.
+    pub(super) fn knows(&self, record: &Record) -> bool {
+        self.recorder.knows(file_id(record.device, record.inode).0)
+    }
+
+    /// A program has had this file open since before it was watched.
+    pub(super) fn has_found(&mut self, record: &Record, path: &[u8], mounts: &Mounts) {
+        if !self.is_private(path, mounts) {
+            let at_ms = self.at_ms(record.end_ns.saturating_sub(record.duration_ns));
+            self.recorder.touch(path, Acts::OPEN, at_ms);
+            self.recorder.identify(file_id(record.device, record.inode).0, path, at_ms);
+        }
+    }
+
     /// A program has read.
     pub(super) fn has_read(&mut self, record: &Record) {
         let FileId(number) = file_id(record.device, record.inode);

@@ -48,7 +48,7 @@ impl Session {
             let told_blocks = reads.told_blocks();
             walking.take((of, &mut program.walker), &mut known, &touches, now);
             touches.clear();
-            known.accesses.0.take_calls(of);
+            known.accesses.0.take_calls(of, (known.files, known.accesses.1));
             let is_behind = told_blocks >= TURN_BLOCKS_MAX;
             behind |= is_behind;
             if ended && !is_behind {
