@@ -4,6 +4,7 @@
 mod array;
 mod background;
 mod check;
+mod daemon;
 mod demo;
 mod duration;
 mod environment;
@@ -63,6 +64,15 @@ enum Command {
     /// Tell what `foretell run` will see of a program's reads, and why: foretell check ./server
     #[command(after_help = check::HELP)]
     Check(check::CheckArgs),
+    /// Manage the runs of all programs of yours within one budget: foretell daemon --budget 1GiB
+    #[command(after_help = daemon::HELP)]
+    Daemon(daemon::DaemonArgs),
+    /// Show what the daemon does
+    #[command(after_help = daemon::status::HELP)]
+    Status(daemon::StatusArgs),
+    /// Show what the daemon does, again and again
+    #[command(after_help = daemon::TOP_HELP)]
+    Top(daemon::TopArgs),
     /// Show what earlier runs have shown about later ones; forget it, or take it elsewhere: foretell learned list
     #[command(after_help = learned::HELP)]
     Learned(learned::LearnedArgs),
@@ -221,6 +231,9 @@ impl Command {
         match self {
             Command::Quick(quick) => quick.call(theirs),
             Command::Check(args) => check::check(&args),
+            Command::Daemon(args) => daemon::daemon(&args),
+            Command::Status(args) => daemon::status(&args),
+            Command::Top(args) => daemon::top(&args),
             Command::Learned(args) => learned::learned(args),
             Command::Record(args) => record::record(args, theirs),
             Command::Report(args) => report::report(&args),

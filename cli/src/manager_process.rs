@@ -8,6 +8,7 @@
 //! A. [`ManagerProcess`] is a child that reports. It ends when a pipe is closed, which also happens when `foretell run` is
 //!    killed. The byte [`ENDED`] before that says that the program has ended. It is in the process group of `foretell run` and has all signals blocked. A signal to the group is therefore
 //!    pending in the manager too, which tells it from a signal to `foretell run` alone ([`ManagerProcess::takes_part_in`]).
+//!    With a daemon, the manager is a part of it, and only a *witness* is forked off: it does nothing but take part in signals.
 //! B. [`start_behind`] is for a run in place, in which this process becomes the program. The manager is then not its child, has
 //!    its own session, reports nothing, and ends after the program.
 //!
@@ -28,14 +29,20 @@ use foretell_manager::recorded::Written;
 use foretell_manager::{Ends, Lesson, Manager, ManagerError, ManagerState, Options, Report, Root};
 use foretell_protocol::Listener;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 
+use crate::daemon::Daemon;
 use crate::failure::{note, without_controls};
+use crate::run::plan::Plan;
 use crate::{orphan, panics, signals};
 
 /// How long to wait for the report: longer than the manager's own deadline.
 const REPORT_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How often to look whether a daemon whose report is waited for was stopped.
+const DAEMON_ROUND: Duration = Duration::from_millis(20);
 
 /// How long to wait for the process to end after its report. It takes longer only if a device holds it up.
 const END_PATIENCE: Duration = Duration::from_millis(100);
@@ -53,7 +60,7 @@ const TOLD: &str = "panic ";
 const FAILED: &str = "failed ";
 
 /// What the control pipe says when the program has ended; other bytes are numbers of signals, which begin at 1.
-const ENDED: u8 = 0;
+pub(crate) const ENDED: u8 = 0;
 
 /// Arenas of the manager's allocator. Two: each takes 64 MiB of a limited address space.
 const ARENAS_MAX: libc::c_int = 2;
@@ -79,8 +86,8 @@ impl InheritedDescriptors {
         self.0.push(descriptor.as_raw_fd());
     }
 
-    fn close(self) {
-        for fd in self.0 {
+    fn close(&self) {
+        for &fd in &self.0 {
             // SAFETY: it was open when this process was started, so nothing in it owns it; or its owner is in a part of the
             // program that the manager's process never comes back to.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
@@ -97,6 +104,9 @@ pub(crate) struct ManagerProcess {
     process: Option<OwnedFd>,
     /// Closing it tells the manager to end. A byte is the number of a pending signal that it must discard.
     control: File,
+    /// With a daemon: the same for the witness, whose process the one above is.
+    witness: Option<File>,
+    daemon: Option<Daemon>,
     report: BufReader<File>,
 }
 
@@ -134,8 +144,54 @@ impl ManagerProcess {
         drop((told, reporter, listener));
         let process = pidfd_open(pid, PidfdFlags::empty()).ok();
         let report = BufReader::new(File::from(report));
-        let control = File::from(control);
-        Ok(ManagerProcess { address, budget_bytes, pid, process, control, report })
+        let (control, witness, daemon) = (File::from(control), None, None);
+        Ok(ManagerProcess { address, budget_bytes, pid, process, control, witness, daemon, report })
+    }
+
+    /// Has `daemon` manage the run, with what tells of opens if they are watched. Call it as [`start`](Self::start).
+    ///
+    /// # Errors
+    /// The plan, if the daemon does not take the run at once; a line, if the system is out of processes or descriptors.
+    pub(crate) fn lent(
+        daemon: Daemon,
+        (plan, opens): (Plan, Option<&OwnedFd>),
+        inherited: &InheritedDescriptors,
+    ) -> Result<Self, Box<Plan>> {
+        let budget_bytes = plan.budget_bytes;
+        let pipes = || {
+            Ok::<_, Errno>([
+                pipe_with(PipeFlags::CLOEXEC)?,
+                pipe_with(PipeFlags::CLOEXEC)?,
+                pipe_with(PipeFlags::CLOEXEC)?,
+            ])
+        };
+        let Ok([(told, control), (report, reporter), (noticed, witness)]) = pipes() else {
+            return Err(Box::new(plan));
+        };
+        let address =
+            daemon.lend(plan, told.as_fd(), Some(reporter.as_fd()), opens.map(AsFd::as_fd))?;
+        drop((told, reporter));
+        // SAFETY: there is one thread, so the child finds no lock taken and no structure half changed.
+        let forked = unsafe { libc::fork() };
+        if forked == 0 {
+            drop((control, report, witness));
+            inherited.close();
+            be_witness(File::from(noticed));
+        }
+        drop(noticed);
+        // Without a witness nobody knows who got a signal, as with a manager that has died.
+        let pid = forked_pid(forked).unwrap_or(rustix::process::getpid());
+        let process = (forked > 0).then(|| pidfd_open(pid, PidfdFlags::empty()).ok()).flatten();
+        Ok(ManagerProcess {
+            address,
+            budget_bytes,
+            pid,
+            process,
+            control: File::from(control),
+            witness: (forked > 0).then(|| File::from(witness)),
+            daemon: Some(daemon),
+            report: BufReader::new(File::from(report)),
+        })
     }
 
     /// The manager's address, the value of the environment variable `FORETELL_SOCKET`.
@@ -146,12 +202,16 @@ impl ManagerProcess {
     /// Whether `signal`, which this process has taken, was sent to the manager as well, and so to the whole process group.
     /// `None` if unknown.
     pub(crate) fn takes_part_in(&mut self, signal: libc::c_int) -> Option<bool> {
+        if self.daemon.is_some() && self.witness.is_none() {
+            return None;
+        }
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
         let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"))?;
         let pending = u64::from_str_radix(pending.trim(), 16).ok()?;
         let takes_part = pending & (1 << (signal - 1)) != 0;
         if takes_part {
-            self.control.write_all(&[u8::try_from(signal).ok()?]).ok()?;
+            let taker = self.witness.as_mut().unwrap_or(&mut self.control);
+            taker.write_all(&[u8::try_from(signal).ok()?]).ok()?;
         }
         Some(takes_part)
     }
@@ -160,12 +220,17 @@ impl ManagerProcess {
     pub(crate) fn finish(self, quiet: bool) -> Report {
         let ManagerProcess { budget_bytes, process, mut control, mut report, .. } = self;
         let _ = control.write_all(&[ENDED]); // One that has ended needs no word.
-        drop(control);
+        drop((control, self.witness));
         let deadline = Instant::now() + REPORT_PATIENCE;
         let mut text = Vec::new();
         let state = loop {
-            if !is_readable(report.get_ref(), deadline.saturating_duration_since(Instant::now())) {
-                break ManagerState::Unresponsive;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !is_readable(report.get_ref(), left.min(DAEMON_ROUND)) {
+                let is_stopped = self.daemon.as_ref().is_some_and(Daemon::is_stopped);
+                if left.is_zero() || is_stopped {
+                    break ManagerState::Unresponsive;
+                }
+                continue;
             }
             match report.fill_buf().map(<[u8]>::len) {
                 Ok(0) | Err(_) => break ManagerState::Failed("its process ended".into()),
@@ -225,6 +290,21 @@ pub(crate) fn start_behind(
     })
     .map_err(cannot_start)?;
     Ok(address)
+}
+
+/// As [`start_behind`], with a daemon in the manager's place.
+///
+/// # Errors
+/// The plan, if the daemon does not take the run at once.
+pub(crate) fn lent_behind(
+    daemon: &Daemon,
+    plan: Plan,
+    opens: Option<&OwnedFd>,
+) -> Result<String, Box<Plan>> {
+    match pidfd_open(rustix::process::getpid(), PidfdFlags::empty()) {
+        Ok(ends) => daemon.lend(plan, ends.as_fd(), None, opens.map(AsFd::as_fd)),
+        Err(_) => Err(Box::new(plan)),
+    }
 }
 
 /// Whether a run in place leaves the program as it would be without foretell. An init process or a subreaper adopts orphans, so
@@ -289,29 +369,7 @@ fn serve(
     let _ = rustix::process::chdir("/");
     let code = match start() {
         Ok(manager) => {
-            if !until() {
-                manager.abandon();
-            }
-            // Programs that outlive the run are told that it is over, even if there is no report.
-            let (mut report, Ends { lesson, mut recording }) = manager.finish();
-            let written = recording.as_mut().map(|recording| recording.wait(RECORDING_PATIENCE));
-            if let (Some(Some(written)), Some(recorded)) = (written, &mut report.recorded) {
-                match written {
-                    Ok(bytes) => recorded.file_bytes = bytes,
-                    Err(problem) => recorded.problem = Some(problem),
-                }
-            }
-            let learning = lesson.map(Learning::start);
-            let problem = learning.as_ref().and_then(Learning::problem);
-            report.learned.problem = problem.or(report.learned.problem);
-            if let Some(mut reporter) = reporter {
-                for line in panics::told() {
-                    let _ = writeln!(reporter, "{TOLD}{}", without_controls(&line));
-                }
-                let _ = serde_json::to_vec(&report).map(|text| reporter.write_all(&text));
-            }
-            learning.into_iter().for_each(Learning::end);
-            recording.into_iter().for_each(Written::end);
+            conclude(manager, until(), reporter, panics::told);
             0
         }
         Err(error) => {
@@ -321,6 +379,49 @@ fn serve(
     };
     // SAFETY: ends the process at once; what `exit` would run belongs to the parent.
     unsafe { libc::_exit(code) }
+}
+
+/// Ends the manager of a run, reports, and writes what is to be learned. `panics` are lines about panics in the process.
+pub(crate) fn conclude(
+    manager: Manager,
+    has_ended: bool,
+    reporter: Option<File>,
+    panics: impl FnOnce() -> Vec<String>,
+) {
+    if !has_ended {
+        manager.abandon();
+    }
+    // Programs that outlive the run are told that it is over, even if there is no report.
+    let (mut report, Ends { lesson, mut recording }) = manager.finish();
+    let written = recording.as_mut().map(|recording| recording.wait(RECORDING_PATIENCE));
+    if let (Some(Some(written)), Some(recorded)) = (written, &mut report.recorded) {
+        match written {
+            Ok(bytes) => recorded.file_bytes = bytes,
+            Err(problem) => recorded.problem = Some(problem),
+        }
+    }
+    let learning = lesson.map(Learning::start);
+    let problem = learning.as_ref().and_then(Learning::problem);
+    report.learned.problem = problem.or(report.learned.problem);
+    if let Some(mut reporter) = reporter {
+        for line in panics() {
+            let _ = writeln!(reporter, "{TOLD}{}", without_controls(&line));
+        }
+        let _ = serde_json::to_vec(&report).map(|text| reporter.write_all(&text));
+    }
+    learning.into_iter().for_each(Learning::end);
+    recording.into_iter().for_each(Written::end);
+}
+
+/// Runs in the child: has all signals blocked, so that one to the group is pending here, until the run is over.
+fn be_witness(noticed: File) -> ! {
+    let _ = rustix::thread::set_name(c"foretell-witnes");
+    signals::write_no_core();
+    let _ = without_standard_files();
+    let _ = rustix::process::chdir("/");
+    until_told(noticed);
+    // SAFETY: ends the process at once; what `exit` would run belongs to the parent.
+    unsafe { libc::_exit(0) }
 }
 
 /// A lesson that is being written, by a thread: the folder may be on a slow file system, and the report is waited for.

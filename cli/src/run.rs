@@ -10,6 +10,7 @@
 //! If the manager cannot start, or the library does not fit the program, the program runs without them.
 
 mod hints;
+pub(crate) mod plan;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -26,6 +27,8 @@ use foretell_protocol::layout::{INTEREST_NAMES, INTEREST_READS};
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, waitid};
 
 use self::hints::HintArgs;
+use self::plan::Plan;
+use crate::daemon::Daemon;
 use crate::failure::{FAILED_BEFORE, Failure, note};
 use crate::launch::{Launch, NotStarted};
 use crate::manager_process::{self, InheritedDescriptors, ManagerProcess};
@@ -33,6 +36,7 @@ use crate::opens::{self, Channel, Guard};
 use crate::output_file::{self, Named, OutputFile};
 use crate::record::{self, Moved, Naming, Observed};
 use crate::signals::Taken;
+use crate::state::LearnPlan;
 use crate::summary::{Ended, Ending, Summary};
 use crate::{library, panics, signals, size, state};
 
@@ -82,6 +86,10 @@ pub(crate) struct RunArgs {
     /// after PROGRAM's output)
     #[arg(long, value_name = "FILE")]
     explain: Option<PathBuf>,
+
+    /// Have a manager of its own for this run, even if a daemon runs (`foretell daemon`). With --release and --replay it always has
+    #[arg(long)]
+    embedded: bool,
 
     /// Neither use what earlier runs of this command have read, nor learn from this run
     #[arg(long)]
@@ -133,6 +141,7 @@ impl RunArgs {
             },
             release: false,
             explain: None,
+            embedded: true,
             no_learn: true,
             workload: None,
             replay: None,
@@ -142,6 +151,13 @@ impl RunArgs {
             record: Some(record),
             command,
         }
+    }
+
+    /// Whether the run cannot be a daemon's: it has a file of its own to write or read all along, asks for more memory than a daemon
+    /// shares out, or is a test of its own manager.
+    fn needs_own_manager(&self) -> bool {
+        let has_file = self.record.is_some() || self.replay.is_some();
+        self.embedded || has_file || self.release || std::env::var_os(FAULT_VARIABLE).is_some()
     }
 
     /// Whether nothing is to be reported at the end.
@@ -179,20 +195,32 @@ pub(crate) fn run(
     let json = OutputFile::of_option("--json", args.json.as_deref()).map_err(own_failure)?;
     let explain =
         OutputFile::of_option("--explain", args.explain.as_deref()).map_err(own_failure)?;
-    let mut options = manager_options(args)?;
+    let plan = plan(args)?;
     // With hints from the start, the program's first reads matter.
     let interest = |wanted, bit| if wanted { bit } else { 0 };
     let is_recorded = args.record.is_some();
     let interest = interest(args.hints.is_any() || is_recorded, INTEREST_READS)
-        | interest(options.counts_names, INTEREST_NAMES);
-    let channel = channel(args, options.observes);
+        | interest(plan.counts_names, INTEREST_NAMES);
+    let channel = channel(args, plan.observes);
     let (reader, writer) = channel.map(|channel| (channel.reader, channel.writer)).unzip();
-    options.opens = reader.map(Opens::new);
+    let daemon = (!args.needs_own_manager()).then(Daemon::find).flatten();
     writer.iter().for_each(|writer| descriptors.add(writer));
     let mut launch = Launch::new(&args.command, signals::block_all(), args.hints.takes_input());
     if args.is_silent() && manager_process::can_be_behind() {
+        let lent = match &daemon {
+            Some(daemon) => manager_process::lent_behind(daemon, plan, reader.as_ref()),
+            None => Err(Box::new(plan)),
+        };
+        let address = match lent {
+            Ok(address) => Ok(address),
+            Err(plan) => {
+                let options = manager_options(args, *plan)?;
+                let options = Options { opens: reader.map(Opens::new), ..options };
+                manager_process::start_behind(options, descriptors)
+            }
+        };
         // If the manager cannot start, only speed is lost, and `--quiet` asks for no message.
-        if let Ok(address) = manager_process::start_behind(options, descriptors) {
+        if let Ok(address) = address {
             launch.preload(&library, (&address, interest), guard(args, writer), args.quiet);
         }
         return Err(launch.in_place());
@@ -200,10 +228,21 @@ pub(crate) fn run(
     // Signals are held off by now: none leaves a temporary file behind.
     let record = args.record.as_deref().map(|path| record::to_record(path, &args.command));
     let (record, naming) = record.transpose()?.unzip();
-    options.record = record;
-    let budget_bytes = options.budget_bytes;
-    let outputs: Vec<_> = json.iter().chain(&explain).filter_map(OutputFile::descriptor).collect();
-    let mut manager = ManagerProcess::start(options, descriptors, &outputs);
+    let budget_bytes = plan.budget_bytes;
+    let lent = match daemon {
+        Some(daemon) => ManagerProcess::lent(daemon, (plan, reader.as_ref()), &descriptors),
+        None => Err(Box::new(plan)),
+    };
+    let mut manager = match lent {
+        Ok(manager) => Ok(manager),
+        Err(plan) => {
+            let options = manager_options(args, *plan)?;
+            let options = Options { opens: reader.map(Opens::new), record, ..options };
+            let outputs: Vec<_> =
+                json.iter().chain(&explain).filter_map(OutputFile::descriptor).collect();
+            ManagerProcess::start(options, descriptors, &outputs)
+        }
+    };
     if let Ok(manager) = &manager {
         let of_manager = (manager.address(), interest);
         launch.preload(&library, of_manager, guard(args, writer), args.quiet);
@@ -312,7 +351,8 @@ fn budget_bytes(args: &RunArgs) -> u64 {
     args.budget.unwrap_or(default.max(BUDGET_MIN_BYTES))
 }
 
-fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
+/// What the manager is to do.
+fn plan(args: &RunArgs) -> Result<Plan, Failure> {
     let budget_bytes = budget_bytes(args);
     let budget = size::display(budget_bytes);
     if budget_bytes < BUDGET_MIN_BYTES {
@@ -327,37 +367,37 @@ fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
         );
         return Err(Failure::usage(line));
     }
-    let fault: Option<Fault> = match std::env::var(FAULT_VARIABLE) {
-        Ok(name) => Some(name.parse().map_err(own_failure)?),
-        Err(_) => None,
-    };
-    let decisions_max = if args.explain.is_some() { DECISIONS_MAX } else { 0 };
-    let (release, opened) = (args.release, args.hints.open(&args.command)?);
     let is_wanted = args.hints.may_prefetch() || !args.is_silent();
     let counts_names = args.observe != Observe::None && is_wanted;
     let observes = counts_names && args.hints.may_prefetch();
     let learns = observes && !args.no_learn;
-    let learn = learns.then(|| state::learn(&args.command, args.workload.as_deref())).flatten();
-    let replay =
-        args.replay.as_deref().map(|path| record::replayed(path, &args.map)).transpose()?;
-    let learn = state::with_replay(learn, replay);
-    let (root, opens, record) = (None, None, None); // The manager's starter knows them.
-    let options = Options {
+    Ok(Plan {
+        command: args.command.clone(),
+        // The folder may have been removed; then no relative path exists.
+        working_folder: std::env::current_dir().ok().map(PathBuf::into_os_string),
         budget_bytes,
-        release,
-        decisions_max,
-        sources: opened.given,
-        guesses: opened.guesses,
-        lineage: opened.lineage,
+        release: args.release,
+        decisions_max: if args.explain.is_some() { DECISIONS_MAX } else { 0 },
+        hints: args.hints.open()?,
+        guesses: args.hints.guesses(),
         observes,
         counts_names,
-        root,
-        opens,
-        learn,
-        record,
-        fault,
+        learn: learns.then(|| LearnPlan::new(args.workload.as_deref())).flatten(),
+    })
+}
+
+/// What a manager of the run's own is started with, apart from what its starter knows.
+fn manager_options(args: &RunArgs, plan: Plan) -> Result<Options, Failure> {
+    let fault: Option<Fault> = match std::env::var(FAULT_VARIABLE) {
+        Ok(name) => Some(name.parse().map_err(own_failure)?),
+        Err(_) => None,
     };
-    Ok(options)
+    let replay =
+        args.replay.as_deref().map(|path| record::replayed(path, &args.map)).transpose()?;
+    let (options, problem) = plan.into_options();
+    problem.into_iter().for_each(note);
+    let learn = state::with_replay(options.learn, replay);
+    Ok(Options { learn, fault, ..options })
 }
 
 /// Closes standard input and output in this process, so that the processes at their other ends notice when the program closes

@@ -12,9 +12,10 @@ use std::sync::Arc;
 use foretell_manager::learn::private::Private;
 use foretell_manager::learn::store::Store;
 use foretell_manager::learn::workload::Workload;
+use foretell_manager::source::Setting;
 use foretell_manager::{Learn, Replayed};
+use serde::{Deserialize, Serialize};
 
-use crate::failure::note;
 use crate::input_file;
 
 const VARIABLE: &str = "FORETELL_STATE";
@@ -71,23 +72,50 @@ fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// What the manager needs to learn from a run of `command`, under the `name` that the user has given.
-pub(crate) fn learn(command: &[OsString], name: Option<&str>) -> Option<Learn> {
-    let folder = folder()?;
-    // What should stay private is not known: nothing is learned.
-    let private =
-        private(&folder).map_err(|problem| note(format!("nothing is learned: {problem}"))).ok()?;
-    let workload = match name {
-        Some(name) => Workload::named(name),
-        None => Workload::of_command(command, &std::env::current_dir().ok()?, &private),
-    };
-    let mut temporary = vec![PathBuf::from("/tmp"), PathBuf::from("/var/tmp")];
-    temporary
-        .extend(std::env::var_os("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute()));
-    // Without slashes at their ends.
-    temporary = temporary.iter().map(|folder| folder.components().collect()).collect();
-    let store = Some((Store::at(folder), workload));
-    Some(Learn { private, store, replay: None, temporary, folder: begins_in() })
+/// What a manager needs to learn from a run, in a form that can be given to another process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct LearnPlan {
+    folder: OsString,
+    /// What the user calls the workload.
+    workload: Option<String>,
+    /// Folders of temporary files.
+    temporary: Vec<OsString>,
+}
+
+impl LearnPlan {
+    /// Under the `name` that the user has given; `None` if nothing is to be kept.
+    pub(crate) fn new(name: Option<&str>) -> Option<Self> {
+        let mut temporary = vec![PathBuf::from("/tmp"), PathBuf::from("/var/tmp")];
+        temporary.extend(
+            std::env::var_os("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute()),
+        );
+        // Without slashes at their ends.
+        let plain = |folder: PathBuf| folder.components().collect::<PathBuf>().into_os_string();
+        Some(LearnPlan {
+            folder: folder()?.into_os_string(),
+            workload: name.map(str::to_owned),
+            temporary: temporary.into_iter().map(plain).collect(),
+        })
+    }
+
+    /// What is to be learned; `None` where the folder was removed in which the run begins.
+    ///
+    /// # Errors
+    /// What should stay private is not known, so nothing is learned: a line.
+    pub(crate) fn learn(self, setting: &Setting) -> Result<Option<Learn>, String> {
+        let private = private(Path::new(&self.folder))
+            .map_err(|problem| format!("nothing is learned: {problem}"))?;
+        let begins_in = setting.working_folder.as_deref();
+        let workload = match (self.workload, begins_in) {
+            (Some(name), _) => Workload::named(&name),
+            (None, Some(folder)) => Workload::of_command(&setting.command, folder, &private),
+            (None, None) => return Ok(None),
+        };
+        let store = Some((Store::at(self.folder.into()), workload));
+        let temporary = self.temporary.into_iter().map(PathBuf::from).collect();
+        let folder = begins_in.unwrap_or(Path::new("")).as_os_str().as_bytes().into();
+        Ok(Some(Learn { private, store, replay: None, temporary, folder }))
+    }
 }
 
 /// The folder in which the run begins; empty if it was removed.

@@ -19,7 +19,6 @@ mod explain;
 mod fault;
 mod feed;
 mod following;
-
 mod lesson;
 mod lineage;
 mod mounts;
@@ -32,6 +31,7 @@ mod reads;
 pub mod recorded;
 mod report;
 mod session;
+pub mod shares;
 pub mod source;
 mod sources;
 mod threads;
@@ -49,6 +49,12 @@ use foretell_policy::{Config, Memory};
 use foretell_protocol::Listener;
 
 pub use budget::{available_memory_bytes, machine_memory_bytes};
+
+/// What of a budget this process's control groups allow, in bytes.
+pub fn within_limits(budget_bytes: u64) -> u64 {
+    budget::within_limits(budget_bytes, false)
+}
+
 pub use fault::Fault;
 pub use feed::SourceItem;
 pub use foretell_learn as learn;
@@ -65,7 +71,9 @@ use driver::done::DoneQueue;
 pub use lesson::Lesson;
 use outside::Outside;
 pub use session::learning::{Learn, Replayed};
+pub use session::shared::Figures;
 
+use session::shared::Asked;
 use session::{Parts, Session};
 use threads::Threads;
 
@@ -116,6 +124,9 @@ pub struct Options {
     pub learn: Option<Learn>,
     /// What the run is to be recorded to.
     pub record: Option<recorded::Record>,
+    /// A budget that managers of other runs in this process share, within which [`budget_bytes`](Self::budget_bytes) are the most
+    /// that this one may have.
+    pub shares: Option<shares::Shares>,
     /// A deliberate fault, for tests.
     pub fault: Option<Fault>,
 }
@@ -127,6 +138,22 @@ pub struct Ends {
     pub lesson: Option<Lesson>,
     /// The recording, which is being written.
     pub recording: Option<recorded::Written>,
+}
+
+/// Asks a manager for its figures. Clones ask the same one.
+#[derive(Clone, Debug)]
+pub struct Asker {
+    asked: Arc<Asked>,
+    bell: Arc<DoneQueue>,
+}
+
+impl Asker {
+    /// What the manager does at this moment; `None` if it has ended, or does not answer within `patience`.
+    pub fn figures(&self, patience: Duration) -> Option<Figures> {
+        let answer = self.asked.ask();
+        self.bell.ring();
+        answer.recv_timeout(patience).ok()
+    }
 }
 
 /// Why a manager cannot be started.
@@ -152,6 +179,7 @@ pub struct Manager {
     stop: Arc<AtomicBool>,
     is_abandoned: Arc<AtomicBool>,
     bell: Arc<DoneQueue>,
+    asked: Arc<Asked>,
     report: Receiver<(Report, Ends)>,
 }
 
@@ -175,7 +203,8 @@ impl Manager {
         let stop = Arc::new(AtomicBool::new(false));
         let is_abandoned = Arc::new(AtomicBool::new(false));
         let limited_bytes = budget::within_limits(options.budget_bytes, options.release);
-        let budget_bytes = limited_bytes.max(BLOCK_BYTES);
+        let shared_bytes = options.shares.as_ref().map_or(u64::MAX, shares::Shares::budget_bytes);
+        let budget_bytes = limited_bytes.min(shared_bytes).max(BLOCK_BYTES);
         let memory = Memory::Kernel { keeps: options.release };
         let mut config = Config::new(memory, BLOCK_BYTES, budget_bytes);
         config.decisions_max = options.decisions_max;
@@ -185,6 +214,9 @@ impl Manager {
         let start_outside =
             |root| Outside::start(root, share(OUTSIDE_DIVISOR), Arc::clone(&bell), &threads);
         let outside = options.root.and_then(start_outside);
+        let most_blocks = config.capacity_blocks;
+        let lease = options.shares.map(|shares| shares.join(most_blocks, Arc::clone(&bell)));
+        let asked = Arc::<Asked>::default();
         let parts = Parts {
             outside,
             connections: Connections::new(listener, share(CONNECTIONS_DIVISOR)),
@@ -199,6 +231,8 @@ impl Manager {
             opens: options.opens,
             learn: options.learn,
             record: options.record,
+            lease,
+            asked: Arc::clone(&asked),
             fault: options.fault,
         };
         let mut session = Session::new(config, parts);
@@ -217,12 +251,17 @@ impl Manager {
                 }));
             })
             .map_err(ManagerError::Start)?;
-        Ok(Manager { address, budget_bytes, stop, is_abandoned, bell, report })
+        Ok(Manager { address, budget_bytes, stop, is_abandoned, bell, asked, report })
     }
 
     /// The value for a program's environment variable `FORETELL_SOCKET`.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Where its figures can be had while it runs.
+    pub fn asker(&self) -> Asker {
+        Asker { asked: Arc::clone(&self.asked), bell: Arc::clone(&self.bell) }
     }
 
     /// The run goes on without its manager, so a recording has no end.

@@ -26,6 +26,7 @@ mod predicting;
 mod recording;
 mod records;
 mod room;
+pub(crate) mod shared;
 mod sighted;
 mod waiting;
 pub(crate) mod walking;
@@ -46,6 +47,7 @@ use self::learning::{Learn, Learning};
 use self::observed::Observed;
 use self::opens::Openers;
 use self::recording::Recording;
+use self::shared::Asked;
 use self::sighted::Sighted;
 use self::waiting::Waiting;
 use self::walking::Walking;
@@ -67,6 +69,7 @@ use crate::recorded::Record;
 use crate::report::{
     BlockReport, HintReport, LearnReport, ManagerState, OracleReport, ProgramReport, Report,
 };
+use crate::shares::Lease;
 use crate::source::Setting;
 use crate::sources::{Origin, Sources};
 use crate::threads::Threads;
@@ -161,6 +164,10 @@ pub(crate) struct Session {
     warmth: Warmth,
     /// The rest of a pause in which no fetch is started.
     paused_for: Option<Duration>,
+    /// The part of a budget that it shares with others.
+    lease: Option<Lease>,
+    /// Where it is asked for its figures.
+    asked: Arc<Asked>,
 }
 
 /// The parts of a session that its caller makes.
@@ -183,6 +190,8 @@ pub(crate) struct Parts {
     pub(crate) opens: Option<Opens>,
     pub(crate) learn: Option<Learn>,
     pub(crate) record: Option<Record>,
+    pub(crate) lease: Option<Lease>,
+    pub(crate) asked: Arc<Asked>,
     pub(crate) fault: Option<Fault>,
 }
 
@@ -190,7 +199,8 @@ impl Session {
     pub(crate) fn new(config: Config, parts: Parts) -> Self {
         let Parts { connections, watched_max, threads, done, stop, is_abandoned, lineage, .. } =
             parts;
-        let Parts { observes, counts_names, outside, opens, learn, record, fault, .. } = parts;
+        let Parts { observes, counts_names, outside, opens, learn, record, .. } = parts;
+        let Parts { lease, asked, fault, .. } = parts;
         let mut policy = Policy::new(config);
         let external = policy.open_stream(Nanos::ZERO, SCRIPTS, None);
         let mounts = Mounts::read();
@@ -247,6 +257,8 @@ impl Session {
             fault: FaultState::new(fault),
             warmth: Warmth::new(),
             paused_for: None,
+            lease,
+            asked,
         }
     }
 
@@ -295,10 +307,12 @@ impl Session {
         self.walk_ahead();
         self.replay_ahead();
         self.accesses.recording.iter_mut().for_each(Recording::flush);
+        self.follow_lease();
         self.start_fetches();
         self.release_evicted();
         self.update_interest();
         self.watch_names();
+        self.answer();
         self.fault.strike();
     }
 
@@ -473,6 +487,8 @@ mod tests {
                 opens: None,
                 learn: None,
                 record: None,
+                lease: None,
+                asked: Arc::default(),
                 fault: None,
             },
         )

@@ -57,6 +57,11 @@ impl Listener {
         Ok(Self { socket, address })
     }
 
+    /// The socket of another process's listener, whose address that has told. It must not block.
+    pub fn adopt(socket: OwnedFd, address: String) -> Self {
+        Self { socket, address }
+    }
+
     /// The value for a program's `FORETELL_SOCKET`.
     pub fn address(&self) -> &str {
         &self.address

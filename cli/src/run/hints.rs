@@ -3,31 +3,20 @@
 //! They are made from the list of sources ([`KINDS`]), each with its option or options, and `--no-hints`. A source from a file
 //! takes `-` for standard input, which the program then does not get.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
-use foretell_manager::Source;
-use foretell_manager::source::{ByDefault, FromFile, KINDS, Kind, Setting};
+use foretell_manager::source::{ByDefault, FromFile, KINDS, Kind};
 
 use super::own_failure;
+use super::plan::HintFile;
 use crate::failure::Failure;
 use crate::signals;
 
 /// Its name on the command line.
 const NO_HINTS: &str = "no-hints";
-
-/// Sources of hints, ready to be asked.
-pub(super) struct Opened {
-    /// Those that the user named.
-    pub(super) given: Vec<Source>,
-    /// Those that guess.
-    pub(super) guesses: Vec<Source>,
-    /// The setting of the run, if a source is followed to the processes that the program starts.
-    pub(super) lineage: Option<Setting>,
-}
 
 /// The sources that are switched on, with the file of those from a file.
 pub(super) struct HintArgs {
@@ -62,24 +51,21 @@ impl HintArgs {
         self.from_files.iter().any(|(_, path)| path.as_os_str() == "-")
     }
 
-    /// Opens the sources for a run of `command`.
-    pub(super) fn open(&self, command: &[OsString]) -> Result<Opened, Failure> {
-        // The folder may have been removed; then no relative path exists.
-        let working_folder = std::env::current_dir().ok();
-        let setting = Setting { command: command.to_vec(), working_folder };
-        let from_files = self.from_files.iter().map(|(kind, path)| {
-            let items = (kind.open)(setting.clone(), open(path)?);
+    /// Opens the files of sources.
+    pub(super) fn open(&self) -> Result<Vec<HintFile>, Failure> {
+        let opened = self.from_files.iter().map(|(kind, path)| {
             let name = match path.as_os_str() == "-" {
                 true => "standard input".to_owned(),
                 false => path.display().to_string(),
             };
-            let items = items.map(move |item| item.map_err(|error| format!("{name}: {error}")));
-            Ok(Box::new(items) as Source)
+            Ok(HintFile { option: kind.on.to_owned(), name, file: Some(open(path)?) })
         });
-        let given = from_files.collect::<Result<_, Failure>>()?;
-        let guesses = self.by_default.iter().map(|kind| (kind.open)(setting.clone())).collect();
-        let of_processes = self.by_default.iter().any(|kind| kind.of_processes);
-        Ok(Opened { given, guesses, lineage: of_processes.then_some(setting) })
+        opened.collect()
+    }
+
+    /// The options of the sources that guess.
+    pub(super) fn guesses(&self) -> Vec<String> {
+        self.by_default.iter().map(|kind| kind.on.to_owned()).collect()
     }
 }
 

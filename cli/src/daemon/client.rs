@@ -1,0 +1,98 @@
+//! `foretell run` as a client of the daemon.
+//!
+//! Nothing waits for a daemon that does not answer: it is asked for so long ([`PATIENCE`]), and then the run has a manager of its
+//! own, as without a daemon.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use foretell_protocol::Listener;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::Pid;
+
+use super::wire::{self, Request, Run};
+use super::{Answer, folder};
+use crate::failure::note;
+use crate::run::plan::Plan;
+
+/// How long a run waits for the daemon to take it.
+const PATIENCE: Duration = Duration::from_millis(40);
+
+/// A daemon that runs.
+pub(crate) struct Daemon {
+    socket: OwnedFd,
+    process: Pid,
+}
+
+impl Daemon {
+    /// The daemon of this user, if there is one that is not stopped.
+    pub(crate) fn find() -> Option<Self> {
+        let socket = folder::reach(&folder::path()?).ok()?;
+        let process = socket_peercred(&socket).ok()?.pid;
+        let daemon = Daemon { socket, process };
+        (!daemon.is_stopped()).then_some(daemon)
+    }
+
+    /// Whether a signal has stopped its process, or it has ended.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let Ok(line) = std::fs::read_to_string(format!("/proc/{}/stat", self.process)) else {
+            return true;
+        };
+        // The state comes after the name in parentheses, which may have any characters.
+        let state = line.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+        matches!(state, Some('T' | 't' | 'Z'))
+    }
+
+    /// Has it manage a run. `ends` tells it of the end: a pipe that is closed then, or this process's descriptor if that becomes the
+    /// program; `reporter` gets the report. Returns the address for the programs.
+    ///
+    /// # Errors
+    /// The plan, if it does not take the run at once.
+    pub(crate) fn lend(
+        &self,
+        plan: Plan,
+        ends: BorrowedFd<'_>,
+        reporter: Option<BorrowedFd<'_>>,
+        opens: Option<BorrowedFd<'_>>,
+    ) -> Result<String, Box<Plan>> {
+        let Ok(listener) = Listener::bind() else { return Err(Box::new(plan)) };
+        let address = listener.address().to_owned();
+        let (reports, watches) = (reporter.is_some(), opens.is_some());
+        let run = Run { plan, address: address.clone(), reports, watches };
+        let request = Request::Run(Box::new(run));
+        let Request::Run(run) = &request else { unreachable!("it was made here") };
+        let hints = run.plan.hints.iter().filter_map(|hints| hints.file.as_ref());
+        let files = [Some(listener.as_fd()), Some(ends), reporter, opens];
+        let files = files.into_iter().flatten().chain(hints.map(AsFd::as_fd));
+        let files: Vec<BorrowedFd<'_>> = files.collect();
+        if let Some(Answer::Taken(problem)) = ask(&self.socket, &request, &files, PATIENCE) {
+            problem.into_iter().for_each(note);
+            return Ok(address);
+        }
+        let Request::Run(run) = request else { unreachable!("it was made here") };
+        Err(Box::new(run.plan))
+    }
+}
+
+/// Sends a request, and waits for the answer; `None` if there is none in time.
+pub(super) fn ask(
+    socket: &OwnedFd,
+    request: &Request,
+    files: &[BorrowedFd<'_>],
+    patience: Duration,
+) -> Option<Answer> {
+    wire::send(socket, request, files).ok()?;
+    let deadline = Instant::now() + patience;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let mut fds = [PollFd::new(socket, PollFlags::IN)];
+        match poll(&mut fds, Some(&left)) {
+            Ok(0) => return None,
+            Ok(_) => return wire::receive::<Answer>(socket).ok().map(|(answer, _)| answer),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+}

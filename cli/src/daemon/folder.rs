@@ -1,0 +1,207 @@
+//! The daemon's folder: its socket, and a lock that says whether it runs.
+//!
+//! `FORETELL_DAEMON` names the folder; if it is set and empty, there is no daemon. Otherwise it is `foretell` in the XDG runtime
+//! folder, or, without one, `/tmp/foretell-UID`. It must be this user's and nobody else's: who could write there could take the
+//! daemon's place.
+//!
+//! The kernel lets go of a lock when its process ends, however that happens. So what a killed daemon leaves is taken over.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
+
+const VARIABLE: &str = "FORETELL_DAEMON";
+const SOCKET: &str = "daemon.sock";
+const METRICS: &str = "metrics.sock";
+const LOCK: &str = "daemon.lock";
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// The folder; `None` if there is to be no daemon.
+pub(super) fn path() -> Option<PathBuf> {
+    match std::env::var_os(VARIABLE) {
+        Some(folder) if folder.is_empty() => None,
+        Some(folder) => std::path::absolute(folder).ok(),
+        None => {
+            let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+            let runtime = runtime.filter(|folder| folder.is_absolute());
+            Some(runtime.map_or_else(in_tmp, |folder| folder.join("foretell")))
+        }
+    }
+}
+
+fn in_tmp() -> PathBuf {
+    PathBuf::from(format!("/tmp/foretell-{}", rustix::process::geteuid().as_raw()))
+}
+
+/// Whether the folder is this user's and nobody else may write there.
+fn check(folder: &Path) -> io::Result<()> {
+    let about = std::fs::symlink_metadata(folder)?;
+    let is_own = about.uid() == rustix::process::geteuid().as_raw();
+    match about.is_dir() && is_own && about.mode() & 0o022 == 0 {
+        true => Ok(()),
+        false => {
+            Err(io::Error::other("it must be a folder of yours that nobody else may write to"))
+        }
+    }
+}
+
+/// A connection to the daemon of this folder. Does not wait.
+pub(super) fn reach(folder: &Path) -> io::Result<OwnedFd> {
+    check(folder)?;
+    let socket = new_socket()?;
+    connect(&socket, &SocketAddrUnix::new(folder.join(SOCKET))?)?;
+    Ok(socket)
+}
+
+fn new_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+/// A folder of which this process is the daemon. Dropping it removes what lies in it.
+#[derive(Debug)]
+pub(super) struct Taken {
+    folder: PathBuf,
+    _lock: File,
+}
+
+/// Why a folder cannot be taken.
+pub(super) enum Refused {
+    /// Another daemon has it: its process.
+    By(Option<u32>),
+    Error(io::Error),
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Self {
+        Refused::Error(error)
+    }
+}
+
+impl Taken {
+    /// Takes the folder, which is made if it is not there.
+    pub(super) fn take(folder: PathBuf) -> Result<Self, Refused> {
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
+            _ => check(&folder)?,
+        }
+        let path = folder.join(LOCK);
+        let mut lock = loop {
+            let lock = lock(&path)?;
+            // A daemon that ends removes the file; a lock on that one keeps nobody off.
+            let (of_lock, of_path) = (lock.metadata()?, std::fs::symlink_metadata(&path));
+            if of_path
+                .is_ok_and(|about| (about.dev(), about.ino()) == (of_lock.dev(), of_lock.ino()))
+            {
+                break lock;
+            }
+        };
+        lock.set_len(0)?;
+        writeln!(lock, "{}", std::process::id())?;
+        Ok(Taken { folder, _lock: lock })
+    }
+
+    /// The socket for requests.
+    pub(super) fn listen(&self) -> io::Result<OwnedFd> {
+        let path = self.folder.join(SOCKET);
+        remove(&path)?;
+        let socket = new_socket()?;
+        bind(&socket, &SocketAddrUnix::new(&path)?)?;
+        rustix::fs::chmod(&path, rustix::fs::Mode::from_raw_mode(0o600))?;
+        listen(&socket, BACKLOG)?;
+        Ok(socket)
+    }
+
+    /// The path of the socket for metrics, which is free.
+    pub(super) fn metrics(&self) -> io::Result<PathBuf> {
+        let path = self.folder.join(METRICS);
+        remove(&path)?;
+        Ok(path)
+    }
+
+    /// Lets no further run come.
+    pub(super) fn hide(&self) {
+        let _ = remove(&self.folder.join(SOCKET));
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        for name in [SOCKET, METRICS, LOCK] {
+            let _ = remove(&self.folder.join(name));
+        }
+        let _ = std::fs::remove_dir(&self.folder); // Others may have put something there.
+    }
+}
+
+/// Opens the file and locks it.
+fn lock(path: &Path) -> Result<File, Refused> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(path)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            Err(Refused::By(text.trim().parse().ok()))
+        }
+        Err(error) => Err(Refused::Error(error.into())),
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_folder_is_taken_once_and_what_a_killed_daemon_leaves_is_no_hindrance() {
+        let above = tempfile::tempdir().expect("a folder");
+        let folder = above.path().join("foretell");
+        let take = || Taken::take(folder.clone());
+        // What a killed daemon leaves: a socket that nobody hears, and a file without a lock.
+        std::fs::DirBuilder::new().mode(0o700).create(&folder).expect("made");
+        std::fs::write(folder.join(LOCK), "1\n").expect("written");
+        drop(std::os::unix::net::UnixListener::bind(folder.join(SOCKET)).expect("a socket"));
+        assert!(reach(&folder).is_err());
+        let first = take().ok().expect("it is free");
+        let _listener = first.listen().expect("a socket");
+        assert!(reach(&folder).is_ok());
+        assert!(matches!(take(), Err(Refused::By(Some(pid))) if pid == std::process::id()));
+        first.hide();
+        assert!(reach(&folder).is_err());
+        drop(first);
+        assert!(!folder.exists(), "nothing is left");
+        drop(take().ok().expect("it is free again"));
+    }
+
+    #[test]
+    fn a_folder_of_others_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("foretell");
+        std::fs::create_dir(&path).expect("made");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).expect("set");
+        assert!(matches!(Taken::take(path.clone()), Err(Refused::Error(_))));
+        assert!(reach(&path).is_err());
+        let link = folder.path().join("link");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).expect("set");
+        std::os::unix::fs::symlink(&path, &link).expect("made");
+        assert!(matches!(Taken::take(link), Err(Refused::Error(_))));
+    }
+}

@@ -1,0 +1,64 @@
+//! The daemon's log: a line an event on standard error, with the event's name and its fields, for people or as JSON.
+
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+use serde_json::{Map, Value};
+
+use crate::failure::without_controls;
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// `event field=value field="value with spaces"`
+    #[default]
+    Text,
+    /// `{"event": "...", "field": ...}`
+    Json,
+}
+
+/// See the [module](self).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Log {
+    pub(super) format: Format,
+    pub(super) is_quiet: bool,
+}
+
+impl Log {
+    /// Writes a line. A log that cannot be written is lost.
+    pub(super) fn tell(self, event: &str, fields: &[(&str, Value)]) {
+        if !self.is_quiet {
+            let _ = writeln!(io::stderr(), "{}", self.line(event, fields));
+        }
+    }
+
+    fn line(self, event: &str, fields: &[(&str, Value)]) -> String {
+        if self.format == Format::Json {
+            let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+            let event = ("event".to_owned(), event.into());
+            return Value::Object([event].into_iter().chain(fields).collect::<Map<_, _>>())
+                .to_string();
+        }
+        let field = |(name, value): &(&str, Value)| match value {
+            Value::String(text) => format!(" {name}={:?}", without_controls(text)),
+            value => format!(" {name}={value}"),
+        };
+        format!("foretell: {event}{}", fields.iter().map(field).collect::<String>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_the_fields_and_no_control_characters() {
+        let fields = [("run", 3.into()), ("command", "sh -c \x1b[2J\n\"x\"".into())];
+        let line = |format| Log { format, is_quiet: false }.line("run_begins", &fields);
+        let text = line(Format::Text);
+        assert!(text.starts_with("foretell: run_begins run=3 command=\"sh -c "), "{text}");
+        assert!(!text.contains('\x1b') && !text.contains('\n'), "{text}");
+        let json: Value = serde_json::from_str(&line(Format::Json)).expect("JSON");
+        assert_eq!((&json["event"], &json["run"]), (&"run_begins".into(), &3.into()));
+    }
+}

@@ -1,0 +1,184 @@
+//! The daemon's figures for Prometheus: over HTTP, on a Unix socket, and on a port of the loopback address if that is wanted.
+//!
+//! The names are those of [`METRICS`]; a counter never falls while the daemon runs.
+
+use std::convert::Infallible;
+use std::fmt::Write;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+
+use http::{Method, Response, StatusCode};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::server::About;
+use super::status::{Status, Totals};
+
+/// Connections at a time; further ones wait.
+const CONNECTIONS_MAX: usize = 16;
+
+/// How long a client may take for its request.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// A figure: its name, its kind, what it is, and its value.
+type Metric = (&'static str, &'static str, &'static str, fn(&Status, &Totals) -> f64);
+
+/// All figures. The sums are over the runs that have ended and those under way.
+const METRICS: &[Metric] = &[
+    (
+        "foretell_budget_bytes",
+        "gauge",
+        "Bytes that may be prefetched and unread, for all runs together",
+        |s, _| s.budget_bytes as f64,
+    ),
+    (
+        "foretell_held_bytes",
+        "gauge",
+        "Bytes that are prefetched and unread, or on their way",
+        |s, _| s.held_bytes as f64,
+    ),
+    ("foretell_runs", "gauge", "Runs under way", |s, _| s.runs.len() as f64),
+    ("foretell_runs_total", "counter", "Runs that the daemon has taken", |_, t| t.runs as f64),
+    (
+        "foretell_runs_refused_total",
+        "counter",
+        "Runs that were left to managers of their own",
+        |s, _| s.refused_runs as f64,
+    ),
+    ("foretell_memory_pressures_total", "counter", "Times that memory was short", |s, _| {
+        s.pressures as f64
+    }),
+    ("foretell_processes_total", "counter", "Processes that have been followed", |_, t| {
+        t.processes as f64
+    }),
+    (
+        "foretell_read_bytes_total",
+        "counter",
+        "Bytes that programs have read from regular files",
+        |_, t| t.read_bytes as f64,
+    ),
+    ("foretell_prefetched_bytes_total", "counter", "Bytes that were prefetched", |_, t| {
+        t.prefetched_bytes as f64
+    }),
+    (
+        "foretell_useful_bytes_total",
+        "counter",
+        "Prefetched bytes that were in memory before they were read",
+        |_, t| t.useful_bytes as f64,
+    ),
+    (
+        "foretell_late_bytes_total",
+        "counter",
+        "Prefetched bytes that were on their way when they were read",
+        |_, t| t.late_bytes as f64,
+    ),
+    ("foretell_wasted_bytes_total", "counter", "Prefetched bytes that were not read", |_, t| {
+        t.wasted_bytes as f64
+    }),
+    (
+        "foretell_stall_seconds_total",
+        "counter",
+        "Seconds for which programs have waited for reads and opens",
+        |_, t| t.stall_s,
+    ),
+    ("foretell_uptime_seconds", "gauge", "Seconds since the daemon was started", |s, _| s.uptime_s),
+];
+
+/// Serves from a thread of its own until the process ends.
+pub(super) fn serve(about: Arc<About>, socket: &Path, port: Option<u16>) -> io::Result<()> {
+    let local = UnixListener::bind(socket)?;
+    rustix::fs::chmod(socket, rustix::fs::Mode::from_raw_mode(0o600))?;
+    local.set_nonblocking(true)?;
+    let loopback = port.map(|port| {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+        listener.set_nonblocking(true).map(|()| listener)
+    });
+    let loopback = loopback.transpose()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name("foretell-metric".into()).spawn(move || {
+        runtime.block_on(async move {
+            let local = tokio::net::UnixListener::from_std(local);
+            let loopback = loopback.map(tokio::net::TcpListener::from_std).transpose();
+            let (Ok(local), Ok(loopback)) = (local, loopback) else { return };
+            let room = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
+            let of_loopback = {
+                let (about, room) = (Arc::clone(&about), Arc::clone(&room));
+                async move {
+                    let Some(loopback) = loopback else { return };
+                    while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
+                        if let Ok((stream, _)) = loopback.accept().await {
+                            spawn(&about, stream, permit);
+                        }
+                    }
+                }
+            };
+            tokio::spawn(of_loopback);
+            while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
+                if let Ok((stream, _)) = local.accept().await {
+                    spawn(&about, stream, permit);
+                }
+            }
+        });
+    })?;
+    Ok(())
+}
+
+fn spawn(
+    about: &Arc<About>,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    permit: tokio::sync::OwnedSemaphorePermit,
+) {
+    let about = Arc::clone(about);
+    tokio::spawn(async move {
+        let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
+            let about = Arc::clone(&about);
+            async move {
+                Ok::<_, Infallible>(respond(&about, request.method(), request.uri().path()).await)
+            }
+        });
+        let mut server = http1::Builder::new();
+        server.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(false);
+        let _ = server.serve_connection(TokioIo::new(stream), service).await;
+        drop(permit);
+    });
+}
+
+async fn respond(about: &Arc<About>, method: &Method, path: &str) -> Response<String> {
+    let refused = |status: StatusCode, text: &str| {
+        let mut response = Response::new(text.to_owned());
+        *response.status_mut() = status;
+        response
+    };
+    if path != "/metrics" {
+        return refused(StatusCode::NOT_FOUND, "the figures are at /metrics\n");
+    }
+    if method != Method::GET && method != Method::HEAD {
+        return refused(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+    }
+    let about = Arc::clone(about);
+    // Managers are asked, which may take a while.
+    let Ok(status) = tokio::task::spawn_blocking(move || about.status()).await else {
+        return refused(StatusCode::INTERNAL_SERVER_ERROR, "the daemon has failed\n");
+    };
+    let mut response = Response::new(text(&status));
+    let kind = http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+    response
+}
+
+/// In Prometheus's text format.
+fn text(status: &Status) -> String {
+    let mut totals = status.ended.clone();
+    status.runs.iter().for_each(|run| totals.add(&run.figures));
+    let mut text = String::new();
+    for (name, kind, help, value) in METRICS {
+        let value = value(status, &totals);
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+    }
+    text
+}
