@@ -26,8 +26,8 @@ const MAPPED: &str = "import mmap,random; file=open('big','rb'); all=mmap.mmap(f
 places=random.Random(7).sample(range(len(all)//65536),64); print(sum(all[place*65536] for place in places))";
 
 /// Opens a file long after the run was last seen to wait, and reads parts of it here and there.
-const LATE: &str = "import os,random,time; time.sleep(0.5); file=os.open('big',os.O_RDONLY)
-places=random.Random(7).sample(range(256),128); print(sum(len(os.pread(file,4096,place*65536)) for place in places))";
+const LATE: &str = "import os,random,time; time.sleep(0.3); file=os.open('big',os.O_RDONLY)
+places=random.Random(7).sample(range(512),512); print(sum(len(os.pread(file,4096,place*32768)) for place in places))";
 
 /// Looks for names that are not there.
 const ABSENT: &str = "import os; print(sum(os.path.exists('a/none%d' % n) for n in range(150)))";
@@ -111,7 +111,7 @@ fn a_file_that_is_opened_late_is_learned() {
     let _ = runs.python(LATE);
     let second = runs.python(LATE);
     let of = |key| number(&second, "blocks", key);
-    assert!(of("useful") + of("late") >= 64, "{second}");
+    assert!(of("useful") + of("late") >= 128, "{second}");
 }
 
 #[test]

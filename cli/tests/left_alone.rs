@@ -363,7 +363,7 @@ fn wait_for_manager(address: &str) {
 fn what_outlives_the_run_has_nothing_of_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let copies = private_copy(folder.path());
-    let script = "unset FORETELL_STATE; echo \"$FORETELL_SOCKET\" > address; (while [ ! -e go ]; do sleep 0.05; done; \
+    let script = "unset FORETELL_STATE FORETELL_DAEMON; echo \"$FORETELL_SOCKET\" > address; (while [ ! -e go ]; do sleep 0.05; done; \
         { env; tr '\\0' '\\n' < /proc/self/environ | grep ^LD_; cat /dev/null; echo over; } > out 2>&1; mv out done) \
         > /dev/null 2>&1 &";
     let status = Command::new(copies.join("foretell"))
@@ -402,7 +402,7 @@ fn a_server_that_outlives_the_run_hands_nothing_on() {
     let address = tmux(&mut Command::new("tmux"), &["show-environment", "-g", "FORETELL_SOCKET"]);
     wait_for_manager(&text(&address.stdout));
     fs::remove_dir_all(copies).expect("removed");
-    let window = "{ ls /dev/null; env | grep -e FORETELL_ -e LD_PRELOAD | grep -v ^FORETELL_STATE=; echo over; } > out 2>&1; mv out done";
+    let window = "{ ls /dev/null; env | grep -e FORETELL_ -e LD_PRELOAD | grep -v -e ^FORETELL_STATE= -e ^FORETELL_DAEMON=; echo over; } > out 2>&1; mv out done";
     assert!(tmux(&mut Command::new("tmux"), &["new-window", window]).status.success());
     wait_until("what the window writes", || folder.path().join("done").exists());
     let _ = tmux(&mut Command::new("tmux"), &["kill-server"]);

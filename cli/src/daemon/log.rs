@@ -10,10 +10,10 @@ use crate::failure::without_controls;
 /// How lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
-    /// `event field=value field="value with spaces"`
+    // `event field=value field="value with spaces"`. Comments that clap shows would put each option on lines of its own.
     #[default]
     Text,
-    /// `{"event": "...", "field": ...}`
+    // `{"event": "...", "field": ...}`
     Json,
 }
 

@@ -1,0 +1,445 @@
+//! `foretell daemon`: runs that it manages do what they do without it, whatever becomes of it.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use common::mounted::Mounted;
+use common::{foretell, have, is_root, skipped, text, wait_until};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde_json::Value;
+
+/// A daemon with a folder of its own. Dropping it ends it.
+struct Daemon {
+    folder: tempfile::TempDir,
+    process: Child,
+}
+
+impl Daemon {
+    fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    fn start_with(options: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let process = Self::begin(folder.path(), options);
+        Daemon { folder, process }
+    }
+
+    fn begin(folder: &Path, options: &[&str]) -> Child {
+        let mut daemon = foretell();
+        daemon.arg("daemon").args(options).env("FORETELL_DAEMON", folder.join("run"));
+        let mut process = daemon.stderr(Stdio::piped()).spawn().expect("it runs");
+        let mut log = BufReader::new(process.stderr.take().expect("a pipe"));
+        let mut line = String::new();
+        log.read_line(&mut line).expect("a line");
+        assert!(line.contains("daemon_begins"), "{line}");
+        // Its log must not fill the pipe.
+        std::thread::spawn(move || log.read_to_end(&mut Vec::new()));
+        process
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("run")
+    }
+
+    /// A command of foretell that uses it.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = foretell();
+        command.args(words).env("FORETELL_DAEMON", self.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn output(&self, words: &[&str]) -> Output {
+        self.command(words).output().expect("it runs")
+    }
+
+    fn status(&self) -> Value {
+        let output = self.output(&["status", "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    fn has_ended_runs(&self, count: u64) {
+        wait_until("the end of the runs", || {
+            let status = self.status();
+            status["ended"]["runs"] == count && status["runs"].as_array().is_some_and(Vec::is_empty)
+        });
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("it is there");
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.process)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = kill_process(self.pid(), Signal::CONT);
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A program under foretell that says `begun`, waits for a line, and says `done`.
+struct Waiting(Child, BufReader<std::process::ChildStdout>);
+
+impl Waiting {
+    fn begin(mut command: Command) -> Self {
+        command.args([
+            "--",
+            "sh",
+            "-c",
+            "echo begun; read line; cat /etc/passwd | wc -l; echo done; exit 7",
+        ]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it runs");
+        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("a line");
+        assert_eq!(line, "begun\n");
+        Waiting(child, output)
+    }
+
+    /// What foretell says, if the program has done what it does without foretell.
+    fn end(mut self) -> String {
+        let passwords = fs::read_to_string("/etc/passwd").expect("it is there").lines().count();
+        self.0.stdin.take().expect("a pipe").write_all(b"line\n").expect("written");
+        let (mut said, mut notes) = (String::new(), String::new());
+        self.1.read_to_string(&mut said).expect("text");
+        self.0.stderr.take().expect("a pipe").read_to_string(&mut notes).expect("text");
+        assert_eq!(said, format!("{passwords}\ndone\n"), "{notes}");
+        assert_eq!(self.0.wait().expect("it ends").code(), Some(7), "{notes}");
+        notes
+    }
+}
+
+#[test]
+fn a_run_is_managed_in_both_forms_and_its_report_is_its_own() {
+    let daemon = Daemon::start();
+    let Some(mounted) = Mounted::new(|folder| {
+        for at in 0..60 {
+            fs::write(folder.join(format!("{at:02}")), vec![b'x'; 20_000]).expect("written");
+        }
+    }) else {
+        return;
+    };
+    let command = ["sh", "-c", "cat [0-9]* | cksum"];
+    let figures = mounted.run_with(&command, &["--no-learn"], |run| {
+        run.env("FORETELL_DAEMON", daemon.path());
+    });
+    assert_eq!(figures["manager"], "finished", "{figures}");
+    let of = |key: &str| figures["blocks"][key].as_u64().expect("a number");
+    assert!(of("useful") + of("late") >= 100, "{figures}");
+    daemon.has_ended_runs(1);
+    let ended = daemon.status()["ended"].clone();
+    assert_eq!(ended["prefetched_bytes"].as_u64(), Some(of("prefetched") * 8192), "{ended}");
+    // In place, and without it.
+    for (words, more) in [(&["run", "-q"][..], 1), (&["run", "--embedded"][..], 0)] {
+        let words = [words, &["--", "sh", "-c", "echo out; exit 3"]].concat();
+        let before = daemon.status()["ended"]["runs"].as_u64().expect("a number");
+        let output = daemon.output(&words);
+        assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("out\n", Some(3)));
+        daemon.has_ended_runs(before + more);
+    }
+}
+
+#[test]
+fn a_daemon_that_is_killed_or_stopped_holds_up_no_program() {
+    for (signal, form) in [
+        (Signal::KILL, &["run"][..]),
+        (Signal::KILL, &["run", "--quiet"]),
+        (Signal::STOP, &["run"]),
+        (Signal::STOP, &["run", "--quiet"]),
+    ] {
+        let mut daemon = Daemon::start();
+        let managed = Waiting::begin(daemon.command(form));
+        assert_eq!(daemon.status()["runs"].as_array().map(Vec::len), Some(1));
+        daemon.signal(signal);
+        if signal == Signal::KILL {
+            daemon.process.wait().expect("it ends");
+        }
+        let notes = managed.end();
+        assert_eq!(notes.contains("the program ran"), form.len() == 1, "{notes}");
+        // Another run has a manager of its own.
+        let notes = Waiting::begin(daemon.command(form)).end();
+        assert!(!notes.contains("the program ran"), "{notes}");
+        if signal == Signal::KILL {
+            let left = fs::read_dir(daemon.path()).expect("it is there").count();
+            daemon.process = Daemon::begin(daemon.folder.path(), &[]);
+            assert!(
+                left > 0 && daemon.status()["ended"]["runs"] == 0,
+                "what is left is no hindrance"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_daemon_drains_and_leaves_nothing() {
+    let mut daemon = Daemon::start();
+    let managed = Waiting::begin(daemon.command(&["run"]));
+    daemon.signal(Signal::TERM);
+    wait_until("no run comes in any more", || daemon.output(&["status"]).status.code() == Some(1));
+    let output = daemon.output(&["run", "--", "echo", "out"]);
+    assert_eq!(text(&output.stdout), "out\n");
+    assert!(daemon.process.try_wait().expect("a child").is_none(), "it waits for the run");
+    let notes = managed.end();
+    assert!(!notes.contains("the program ran"), "{notes}");
+    assert_eq!(daemon.process.wait().expect("it ends").code(), Some(0));
+    assert!(!daemon.path().exists());
+    // A second signal ends it though a run is under way.
+    let mut daemon = Daemon::start_with(&["--drain", "60min"]);
+    let managed = Waiting::begin(daemon.command(&["run"]));
+    daemon.signal(Signal::TERM);
+    wait_until("no run comes in any more", || daemon.output(&["status"]).status.code() == Some(1));
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.process.wait().expect("it ends").code(), Some(0));
+    managed.end();
+}
+
+#[test]
+fn a_second_daemon_and_bad_folders_are_refused_with_a_line() {
+    let daemon = Daemon::start();
+    let refused = |folder: &Path| {
+        let output =
+            daemon.command(&["daemon"]).env("FORETELL_DAEMON", folder).output().expect("it runs");
+        assert_eq!(output.status.code(), Some(1));
+        let line = text(&output.stderr);
+        assert_eq!(line.lines().count(), 1, "{line}");
+        line
+    };
+    assert!(refused(&daemon.path()).contains(&format!("process {}", daemon.process.id())));
+    let open = daemon.folder.path().join("open");
+    fs::create_dir(&open).expect("made");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("set");
+    assert!(refused(&open).contains("nobody else"));
+    assert!(refused(&daemon.folder.path().join("none/none")).contains("No such file"));
+    let long = daemon.folder.path().join("x".repeat(120));
+    assert!(!refused(&long).is_empty());
+    assert!(!long.exists(), "nothing is left");
+    assert_eq!(daemon.output(&["daemon", "--budget", "1KiB"]).status.code(), Some(2));
+    drop(daemon);
+    let folder = tempfile::tempdir().expect("a folder");
+    let none = foretell().arg("status").env("FORETELL_DAEMON", folder.path()).output();
+    let none = none.expect("it runs");
+    assert_eq!(none.status.code(), Some(1));
+    assert!(text(&none.stderr).contains("foretell daemon"), "{}", text(&none.stderr));
+}
+
+/// A signal to the group reaches the program once, as without a daemon.
+#[test]
+fn signals_reach_the_program_once() {
+    let daemon = Daemon::start();
+    let script = "import signal, sys, time
+counts = {signal.SIGUSR1: 0, signal.SIGINT: 0}
+def take(number, frame): counts[number] += 1
+for number in counts: signal.signal(number, take)
+print('begun', flush=True)
+end = time.monotonic() + 1
+while time.monotonic() < end: time.sleep(0.01)
+print(*counts.values())";
+    for (to_group, form) in [(true, &["run"][..]), (false, &["run"]), (true, &["run", "-q"])] {
+        let mut command = daemon.command(form);
+        command.args(["--", "/usr/bin/python3", "-c", script]).process_group(0);
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("it runs");
+        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let (mut line, mut said) = (String::new(), String::new());
+        output.read_line(&mut line).expect("a line");
+        let process = Pid::from_child(&child);
+        for signal in [Signal::USR1, Signal::INT] {
+            match to_group {
+                true => kill_process_group(process, signal).expect("it is there"),
+                false => kill_process(process, signal).expect("it is there"),
+            }
+        }
+        output.read_to_string(&mut said).expect("text");
+        assert_eq!(said, "1 1\n", "to the group: {to_group}, {form:?}");
+        assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    }
+}
+
+#[test]
+fn a_run_with_other_rights_or_mounts_has_a_manager_of_its_own() {
+    if !is_root() {
+        return skipped("only root may give up rights");
+    }
+    let daemon = Daemon::start();
+    let program = env!("CARGO_BIN_EXE_foretell");
+    let run = ["run", "--", "echo", "out"];
+    for (before, reason) in [
+        (&["setpriv", "--bounding-set", "-sys_admin"][..], "fewer rights"),
+        (&["setpriv", "--clear-groups", "--regid", "12345"], "fewer rights"),
+        (&["unshare", "--mount"], "other mounts"),
+    ] {
+        if !have(before[0]) {
+            skipped(before[0]);
+            continue;
+        }
+        let before_it = daemon.status()["refused_runs"].as_u64().expect("a number");
+        let mut command = Command::new(before[0]);
+        command.args(&before[1..]).arg(program).args(run).env("FORETELL_DAEMON", daemon.path());
+        let output = command.output().expect("it runs");
+        assert_eq!(text(&output.stdout), "out\n", "{}", text(&output.stderr));
+        assert!(!text(&output.stderr).contains("the program ran"), "{}", text(&output.stderr));
+        let refused = daemon.status()["refused_runs"].as_u64().expect("a number");
+        assert_eq!(refused, before_it + 1, "{reason}");
+    }
+}
+
+/// Two programs at a time keep within one budget.
+#[test]
+fn runs_share_a_budget() {
+    let daemon = Daemon::start_with(&["--budget", "4MiB"]);
+    let Some(mounted) = Mounted::new(|folder| {
+        for name in ["one", "two"] {
+            fs::write(folder.join(name), vec![b'x'; 24 << 20]).expect("written");
+        }
+    }) else {
+        return;
+    };
+    // They read a little at a time, so that both wait for room.
+    let begin = |name: &str| {
+        let mut command = daemon.command(&[
+            "run",
+            "-q",
+            "--no-learn",
+            "--",
+            "dd",
+            "bs=64k",
+            "status=none",
+            "of=/dev/null",
+        ]);
+        command.arg(format!("if={name}")).current_dir(mounted.folder.path());
+        command.spawn().expect("it runs")
+    };
+    let mut children = [begin("one"), begin("two")];
+    let mut most = 0;
+    while children.iter_mut().any(|child| child.try_wait().expect("a child").is_none()) {
+        let status = daemon.status();
+        let runs = status["runs"].as_array().expect("runs");
+        let held = |run: &Value| run["figures"]["held_bytes"].as_u64().expect("a number");
+        most = most.max(runs.iter().map(held).sum::<u64>());
+    }
+    daemon.has_ended_runs(2);
+    // Each manager may have 1 MiB whatever the others hold, and is asked at another moment.
+    assert!(most <= 8 << 20, "{most}");
+    assert!(daemon.status()["ended"]["prefetched_bytes"].as_u64() >= Some(8 << 20));
+}
+
+fn http(mut stream: impl Read + Write, request: &str) -> String {
+    stream.write_all(request.as_bytes()).expect("written");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("text");
+    answer
+}
+
+#[test]
+fn metrics_are_those_that_the_guide_names() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    drop(listener);
+    let daemon = Daemon::start_with(&["--metrics-port", &port.to_string()]);
+    assert_eq!(daemon.output(&["run", "--", "cat", "/etc/passwd"]).status.code(), Some(0));
+    daemon.has_ended_runs(1);
+    let local = || UnixStream::connect(daemon.path().join("metrics.sock")).expect("it listens");
+    let get = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let answer = http(local(), get);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let value = |name: &str| -> f64 {
+        let line = answer.lines().find(|line| line.starts_with(&format!("{name} ")));
+        let line = line.unwrap_or_else(|| panic!("{name} is missing: {answer}"));
+        line.rsplit(' ').next().and_then(|number| number.parse().ok()).expect("a number")
+    };
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/daemon.md");
+    let guide = fs::read_to_string(guide).expect("the guide");
+    let named: Vec<&str> = guide
+        .split('`')
+        .filter(|word| word.starts_with("foretell_") && !word.contains(char::is_whitespace))
+        .collect();
+    assert!(named.len() >= 10, "{named:?}");
+    named.iter().for_each(|name| assert!(value(name) >= 0.0));
+    let served: Vec<&str> =
+        answer.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    served.iter().for_each(|name| assert!(named.contains(name), "{name} is not in the guide"));
+    assert_eq!(
+        (value("foretell_runs_total"), value("foretell_budget_bytes")),
+        (1.0, (256 << 20) as f64)
+    );
+    let over_port = http(TcpStream::connect(("127.0.0.1", port)).expect("it listens"), get);
+    assert!(over_port.contains("foretell_runs_total 1"), "{over_port}");
+    let other = http(local(), "GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    assert!(other.starts_with("HTTP/1.1 404"), "{other}");
+    let post = http(
+        local(),
+        "POST /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+    );
+    assert!(post.starts_with("HTTP/1.1 405"), "{post}");
+}
+
+#[test]
+fn top_shows_runs_on_a_terminal_and_in_a_pipe() {
+    let daemon = Daemon::start();
+    let managed = Waiting::begin(daemon.command(&["run"]));
+    let output = daemon.output(&["top", "-n", "2", "--interval", "100ms"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    assert_eq!(said.matches("echo begun").count(), 2, "{said}");
+    assert!(!said.contains('\x1b'), "{said}");
+    if have("tmux") {
+        let socket = daemon.folder.path().join("tmux");
+        let tmux = |words: &[&str]| {
+            let mut command = Command::new("tmux");
+            command.arg("-S").arg(&socket).args(words).env("FORETELL_DAEMON", daemon.path());
+            text(&command.output().expect("it runs").stdout)
+        };
+        let line = format!("{} top --interval 100ms", env!("CARGO_BIN_EXE_foretell"));
+        tmux(&["new-session", "-d", "-x", "60", "-y", "8", &line]);
+        wait_until("the run on the screen", || {
+            let screen = tmux(&["capture-pane", "-p"]);
+            screen.contains("RUN") && screen.lines().all(|line| line.chars().count() <= 60)
+        });
+        tmux(&["kill-server"]);
+    } else {
+        skipped("no tmux");
+    }
+    managed.end();
+    drop(daemon);
+}
+
+/// Whatever is sent to its socket, the daemon goes on.
+#[test]
+fn other_packets_do_not_disturb_it() {
+    use rustix::net::{
+        AddressFamily, SendFlags, SocketAddrUnix, SocketType, connect, send, socket,
+    };
+    let daemon = Daemon::start();
+    let address = SocketAddrUnix::new(daemon.path().join("daemon.sock")).expect("short");
+    let mut silent = Vec::new();
+    for at in 0..200usize {
+        let one = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+        if connect(&one, &address).is_err() {
+            break; // Its queue is full.
+        }
+        if at % 2 == 0 {
+            let _ = send(&one, &vec![at as u8; at], SendFlags::NOSIGNAL);
+        } else if at < 20 {
+            silent.push(one);
+        }
+    }
+    let output = daemon.output(&["run", "--", "echo", "out"]);
+    assert_eq!(text(&output.stdout), "out\n");
+    drop(silent);
+    wait_until("an answer", || daemon.output(&["status"]).status.success());
+}
