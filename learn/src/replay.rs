@@ -8,12 +8,13 @@
 //! doubles with each step that is found, up to `WINDOW_MAX`. So a wrong profile costs a few lookups, and one that is right for a
 //! while costs a window.
 //!
-//! The replay stops if fewer than one in `FOUND_MIN` of the steps that were asked for a window ago were found, or of what the run
-//! touches: the run does something else than the profile says. A path counts at its first touch alone. A run of many short
+//! The replay stops if fewer than one in `FOUND_MIN` were found of the steps that the run has passed, or of what it touches: the
+//! run does something else than the profile says. It has passed what lies before all of the last `LAST_FOUND` steps that were
+//! found, so a step that comes early, as with several threads, passes nothing. A path counts at its first touch alone. A run of many short
 //! processes touches the same libraries and configuration in each, and is no less like its profile for that.
 //! At most `FOUND_MIN` paths a step, and `JUDGED_MIN`, are remembered for this, 8 bytes each: then the replay has stopped.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -32,6 +33,9 @@ const FOUND_MIN: usize = 4;
 
 /// Paths that the run touches before that is judged.
 const JUDGED_MIN: usize = 64;
+
+/// Found steps that say how far the run has come: as many threads may come to steps far ahead.
+const LAST_FOUND: usize = 16;
 
 /// What is to be done ahead.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,8 +92,9 @@ pub struct Replay {
     /// One past the furthest step that the run has come to.
     cursor: usize,
     window: usize,
-    /// Steps that were found, and hashes of the other paths that the run has touched.
+    /// Steps that were found, the last ones of them, and hashes of the other paths that the run has touched.
     found: usize,
+    last_found: VecDeque<usize>,
     others: HashSet<u64>,
     has_stopped: bool,
     /// Steps before this one are found if the run comes to them. From it on the run was not watched at some time.
@@ -125,6 +130,7 @@ impl Replay {
             cursor: 0,
             window,
             found: 0,
+            last_found: VecDeque::new(),
             others: HashSet::new(),
             has_stopped: false,
             seen_until: usize::MAX,
@@ -144,6 +150,10 @@ impl Replay {
         let Some(at) = new else { return true };
         self.steps[at].is_found = true;
         self.found += 1;
+        if self.last_found.len() == LAST_FOUND {
+            self.last_found.pop_front();
+        }
+        self.last_found.push_back(at);
         self.judge();
         self.window = (self.window * 2).min(WINDOW_MAX);
         // A step far ahead was met by accident, or the run has another order.
@@ -166,7 +176,8 @@ impl Replay {
 
     fn judge(&mut self) {
         let touched = self.found + self.others.len();
-        let due = touched.max(self.next.saturating_sub(self.window));
+        let passed = self.last_found.iter().copied().min().unwrap_or(0);
+        let due = touched.max(passed.min(self.next));
         if touched >= JUDGED_MIN && self.found * FOUND_MIN < due {
             self.has_stopped = true;
         }
@@ -366,6 +377,17 @@ mod tests {
         }
         assert!(replay.has_stopped());
         assert!(replay.counts().asked < 2 * WINDOW_MAX);
+    }
+
+    #[test]
+    fn steps_that_come_early_do_not_stop_it() {
+        let mut replay = Replay::new(&profile(1400), true);
+        for at in [1390, 1399].into_iter().chain(0..1400) {
+            let _ = replay.requests(MUCH);
+            let _ = touch(&mut replay, at);
+        }
+        assert!(!replay.has_stopped());
+        assert_eq!(replay.counts().found, 1400);
     }
 
     #[test]
