@@ -373,7 +373,7 @@ fn serve(
             0
         }
         Err(error) => {
-            let _ = reporter.map(|mut file| writeln!(file, "{FAILED}{error}"));
+            tell_failure(reporter, &error);
             1
         }
     };
@@ -381,13 +381,18 @@ fn serve(
     unsafe { libc::_exit(code) }
 }
 
-/// Ends the manager of a run, reports, and writes what is to be learned. `panics` are lines about panics in the process.
+/// Says in place of a report that the manager cannot start.
+pub(crate) fn tell_failure(reporter: Option<File>, error: &ManagerError) {
+    let _ = reporter.map(|mut file| writeln!(file, "{FAILED}{error}"));
+}
+
+/// Ends the manager of a run, reports, and writes what is to be learned. Returns the report. `panics` are lines about panics in the process.
 pub(crate) fn conclude(
     manager: Manager,
     has_ended: bool,
     reporter: Option<File>,
     panics: impl FnOnce() -> Vec<String>,
-) {
+) -> Report {
     if !has_ended {
         manager.abandon();
     }
@@ -411,6 +416,7 @@ pub(crate) fn conclude(
     }
     learning.into_iter().for_each(Learning::end);
     recording.into_iter().for_each(Written::end);
+    report
 }
 
 /// Runs in the child: has all signals blocked, so that one to the group is pending here, until the run is over.

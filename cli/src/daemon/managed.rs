@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use foretell_manager::opens::Opens;
 use foretell_manager::shares::Shares;
-use foretell_manager::{Asker, Figures, Manager, Options, Root};
+use foretell_manager::{Asker, Figures, Manager, Options, Report, Root};
 use foretell_protocol::Listener;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::UCred;
@@ -50,7 +50,8 @@ struct Known {
     pid: i32,
     command: String,
     began: Instant,
-    asker: Asker,
+    /// `None` while it starts.
+    asker: Option<Asker>,
 }
 
 impl House {
@@ -85,8 +86,9 @@ impl House {
             .collect();
         let ended = runs.ended.clone();
         drop(runs);
-        let with_figures = |(run, asker): (RunStatus, Asker)| {
-            let figures = asker.figures(FIGURES_PATIENCE).unwrap_or_default();
+        let with_figures = |(run, asker): (RunStatus, Option<Asker>)| {
+            let figures =
+                asker.and_then(|asker| asker.figures(FIGURES_PATIENCE)).unwrap_or_default();
             RunStatus { figures, ..run }
         };
         (known.into_iter().map(with_figures).collect(), ended)
@@ -98,6 +100,22 @@ impl House {
         let is_busy = |runs: &mut Runs| !runs.now.is_empty();
         let waited = self.changed.wait_timeout_while(runs, patience, is_busy);
         waited.unwrap_or_else(PoisonError::into_inner).0.now.is_empty()
+    }
+
+    /// A run has ended, with this report if it had a manager.
+    fn end(&self, run: u64, report: Option<&Report>) {
+        let mut runs = self.lock();
+        runs.now.remove(&run);
+        if let Some(Report { blocks, programs, .. }) = report {
+            runs.ended.add(blocks, programs);
+        }
+        let is_idle = runs.now.is_empty();
+        drop(runs);
+        self.changed.notify_all();
+        if is_idle {
+            // SAFETY: a plain call. What the runs have freed goes back to the system.
+            unsafe { libc::malloc_trim(0) };
+        }
     }
 
     pub(super) fn refuse(&self, socket: &OwnedFd, pid: i32, reason: &str) {
@@ -160,39 +178,44 @@ pub(super) fn manage(
         ..options
     };
     let listener = Listener::adopt(files.listener, run.address);
-    let manager = match Manager::start_at(listener, options) {
-        Ok(manager) => manager,
-        Err(error) => return house.refuse(&socket, pid, &error.to_string()),
-    };
-    let run = house.next.fetch_add(1, Ordering::Relaxed);
-    let (asker, began) = (manager.asker(), Instant::now());
-    let known = Known { pid, command: command.clone(), began, asker: asker.clone() };
+    let (run, began) = (house.next.fetch_add(1, Ordering::Relaxed), Instant::now());
+    let known = Known { pid, command: command.clone(), began, asker: None };
     house.lock().now.insert(run, known);
+    // The run goes on while its manager starts: connections of its programs wait in the socket's queue.
     let has_asked = wire::send(&socket, &Answer::Taken(problem), &[]).is_ok();
     drop(socket);
+    let reporter = files.reporter.map(File::from);
+    let manager = match Manager::start_at(listener, options) {
+        Ok(manager) => manager,
+        Err(error) => {
+            manager_process::tell_failure(reporter, &error);
+            let fields = [("pid", pid.into()), ("reason", error.to_string().into())];
+            house.log.tell("manager_fails", &fields);
+            return house.end(run, None);
+        }
+    };
+    if let Some(known) = house.lock().now.get_mut(&run) {
+        known.asker = Some(manager.asker());
+    }
     house.log.tell(
         "run_begins",
         &[("run", run.into()), ("pid", pid.into()), ("command", command.into())],
     );
     let has_ended = has_asked && (wait(&files.ends, &house.over) || !reports);
-    let figures = asker.figures(FIGURES_PATIENCE).unwrap_or_default();
-    manager_process::conclude(manager, has_ended, files.reporter.map(File::from), Vec::new);
-    let seconds = began.elapsed().as_secs_f64();
+    let report = manager_process::conclude(manager, has_ended, reporter, Vec::new);
+    let seconds = (began.elapsed().as_secs_f64() * 1e3).round() / 1e3;
+    let Report { blocks, .. } = &report;
     house.log.tell(
         "run_ends",
         &[
             ("run", run.into()),
-            ("seconds", ((seconds * 1e3).round() / 1e3).into()),
-            ("prefetched_blocks", figures.blocks.prefetched.into()),
-            ("useful_blocks", figures.blocks.useful.into()),
-            ("late_blocks", figures.blocks.late.into()),
+            ("seconds", seconds.into()),
+            ("prefetched_blocks", blocks.prefetched.into()),
+            ("useful_blocks", blocks.useful.into()),
+            ("late_blocks", blocks.late.into()),
         ],
     );
-    let mut runs = house.lock();
-    runs.now.remove(&run);
-    runs.ended.add(&figures);
-    drop(runs);
-    house.changed.notify_all();
+    house.end(run, Some(&report));
 }
 
 /// Waits for the end of a run, or until all are to end. Returns whether its program has said that it has ended.

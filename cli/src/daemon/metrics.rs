@@ -174,7 +174,7 @@ async fn respond(about: &Arc<About>, method: &Method, path: &str) -> Response<St
 /// In Prometheus's text format.
 fn text(status: &Status) -> String {
     let mut totals = status.ended.clone();
-    status.runs.iter().for_each(|run| totals.add(&run.figures));
+    status.runs.iter().for_each(|run| totals.add(&run.figures.blocks, &run.figures.programs));
     let mut text = String::new();
     for (name, kind, help, value) in METRICS {
         let value = value(status, &totals);

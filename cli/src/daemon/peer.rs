@@ -5,6 +5,7 @@
 //! have managers of their own.
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use rustix::net::UCred;
 
@@ -61,7 +62,9 @@ pub(super) fn refusal(peer: &UCred) -> Option<&'static str> {
     if peer.uid != rustix::process::geteuid() {
         return Some("it has another user");
     }
-    let Some(own) = Rights::of("self") else { return Some("/proc is not there") };
+    static OWN: OnceLock<Option<Rights>> = OnceLock::new();
+    let own = OWN.get_or_init(|| Rights::of("self")).as_ref();
+    let Some(own) = own else { return Some("/proc is not there") };
     match Rights::of(&peer.pid.to_string()) {
         Some(of_peer) => own.refuses(&of_peer),
         None => Some("it has ended, or has no number here"),

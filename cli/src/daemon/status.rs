@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use foretell_manager::Figures;
+use foretell_manager::{BlockReport, Figures, ProgramReport};
 use serde::{Deserialize, Serialize};
 
 use super::wire::Request;
@@ -75,8 +75,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    pub(super) fn add(&mut self, figures: &Figures) {
-        let (blocks, programs) = (&figures.blocks, &figures.programs);
+    pub(super) fn add(&mut self, blocks: &BlockReport, programs: &ProgramReport) {
         let bytes = |count: u64| count * blocks.block_bytes;
         self.runs += 1;
         self.processes += programs.processes;
@@ -85,13 +84,12 @@ impl Totals {
         self.useful_bytes += bytes(blocks.useful);
         self.late_bytes += bytes(blocks.late);
         self.wasted_bytes += bytes(blocks.wasted);
-        self.stall_s += waited_s(figures);
+        self.stall_s += waited_s(programs);
     }
 }
 
 /// Seconds for which programs have waited for reads and opens.
-pub(super) fn waited_s(figures: &Figures) -> f64 {
-    let programs = &figures.programs;
+fn waited_s(programs: &ProgramReport) -> f64 {
     programs.read_stall_s.unwrap_or(0.0) + programs.open_stall_s.unwrap_or(0.0)
 }
 
@@ -166,11 +164,14 @@ impl Status {
             let bytes = |count: u64| size::display(count * blocks.block_bytes);
             let was = before.and_then(|(status, seconds)| {
                 let was = status.runs.iter().find(|was| was.run == run.run)?;
-                Some((waited_s(&run.figures) - waited_s(&was.figures)) / seconds.max(1e-3))
+                Some(
+                    (waited_s(&run.figures.programs) - waited_s(&was.figures.programs))
+                        / seconds.max(1e-3),
+                )
             });
             let waited = match was {
                 Some(share) => format!("{:.0} %", share * 100.0),
-                None => format!("{:.1} s", waited_s(&run.figures)),
+                None => format!("{:.1} s", waited_s(&run.figures.programs)),
             };
             let command = without_controls(&run.command).to_string();
             let command: String = command.chars().take(COMMAND_COLUMNS).collect();
@@ -215,7 +216,7 @@ mod tests {
         let command = "sh -c \x1b[2Jx\ny".to_owned();
         let run = RunStatus { run: 3, pid: 77, command, seconds: 130.0, figures: figures.clone() };
         let mut ended = Totals::default();
-        ended.add(&figures);
+        ended.add(&figures.blocks, &figures.programs);
         let status = Status {
             version: "1".into(),
             pid: 5,
