@@ -1,118 +1,19 @@
-//! `foretell learned`: what is known is listed, shown, forgotten, and taken elsewhere.
+//! `foretell learned list`, `show` and `forget`, and what all its commands have in common.
 
 mod common;
 
-use std::ffi::OsString;
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
+use common::known::{Known, died_of, step};
 use common::text;
 use foretell_manager::learn::across;
-use foretell_manager::learn::private::Private;
 use foretell_manager::learn::profile::{Kind, Last, Profile};
-use foretell_manager::learn::steps::{Acts, Part, Run, Step};
-use foretell_manager::learn::store::Store;
+use foretell_manager::learn::steps::{Acts, Run};
 use foretell_manager::learn::workload::Workload;
 use serde_json::Value;
-
-/// A store with some workloads, in a folder that goes with it.
-struct Known {
-    folder: tempfile::TempDir,
-    store: Store,
-}
-
-fn step(path: &str, acts: Acts, parts: &[(u64, u64)]) -> Step {
-    let parts = parts.iter().map(|&(start, end)| Part { start, end }).collect();
-    Step { path: path.as_bytes().into(), acts, parts, at_ms: 1500 }
-}
-
-fn workload(line: &str, folder: &str) -> Workload {
-    let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-    Workload::of_command(&words, Path::new(folder), &Private::new(std::iter::empty()))
-}
-
-impl Known {
-    fn nothing() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = Store::at(folder.path().join("state"));
-        Known { folder, store }
-    }
-
-    fn new() -> Self {
-        let known = Known::nothing();
-        known.learn("cc -c a.c", "/src/one");
-        known.learn("cc -c b.c", "/src/one");
-        known.learn("cc -c a.c", "/src/two");
-        known.learn("git status", "/src/one");
-        let nightly = Workload::named("nightly");
-        known.add(&nightly.exact, &nightly.name, (nightly.kind, nightly.folder));
-        known
-    }
-
-    /// As a run of the command does.
-    fn learn(&self, line: &str, folder: &str) {
-        let workload = workload(line, folder);
-        self.add(&workload.alike, &workload.shape, (Kind::Alike, Vec::new()));
-        self.add(&workload.exact, &workload.name, (workload.kind, workload.folder));
-    }
-
-    fn add(&self, key: &[u8], name: &str, about: (Kind, Vec<u8>)) {
-        let read = Acts::OPEN | Acts::READ;
-        let steps = vec![
-            step("/img/bin/tool", read | Acts::MAP, &[(0, 8192), (16384, 24576)]),
-            step("/img/etc", Acts::LIST, &[]),
-            step("/img/none", Acts::OPEN | Acts::FAIL, &[]),
-            step("/img/data.bin", read | Acts::END, &[(0, 1 << 20)]),
-            step("/home/a/notes", Acts::LOOK, &[]),
-            step("/home/a/list", read, &[(8192, 16384)]),
-        ];
-        let change = |profile: &mut Profile| {
-            (profile.kind, profile.folder) = about;
-            profile.learn(Run { steps, is_cut: false }, |_, _| true, true);
-        };
-        self.store.update(key, name, change).expect("written");
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = common::foretell();
-        command.arg("learned").args(words).env("FORETELL_STATE", self.store.folder());
-        command.stdin(Stdio::null());
-        command
-    }
-
-    fn output(&self, words: &[&str]) -> Output {
-        self.command(words).output().expect("foretell runs")
-    }
-
-    /// What a command prints that succeeds.
-    fn printed(&self, words: &[&str]) -> String {
-        let output = self.output(words);
-        assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
-        text(&output.stdout)
-    }
-
-    /// The line of a command that fails with this code.
-    fn refused(&self, code: i32, words: &[&str]) -> String {
-        let output = self.output(words);
-        let line = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{words:?}: {line}");
-        assert!(line.starts_with("foretell: ") && line.trim_end().lines().count() == 1, "{line}");
-        assert!(output.stdout.is_empty(), "{words:?}: {}", text(&output.stdout));
-        line
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn count(&self) -> usize {
-        self.store.list().len()
-    }
-}
 
 #[test]
 fn the_list_has_a_line_a_workload_and_tells_alike_ones_apart() {
@@ -343,161 +244,6 @@ fn learning_that_is_off_says_so() {
 }
 
 #[test]
-fn lists_are_exported_as_tools_ask_for_them() {
-    let known = Known::new();
-    let export =
-        |format| known.printed(&["export", "nightly", "--format", format, "--root", "/img"]);
-    assert_eq!(export("list"), "bin/tool\ndata.bin\n");
-    assert_eq!(export("nydus"), "/bin/tool\n/data.bin\n");
-    assert_eq!(export("estargz"), "{\"path\":\"bin/tool\"}\n{\"path\":\"data.bin\"}\n");
-    let soci: Value = serde_json::from_str(&export("soci")).expect("JSON");
-    assert_eq!(soci, serde_json::json!(["/bin/tool", "/data.bin"]));
-    let cvmfs: Value = serde_json::from_str(&export("cvmfs")).expect("JSON");
-    assert_eq!(cvmfs["dependencies"], soci);
-    let output = known.output(&["export", "nightly", "--format", "cvmfs", "--root", "/img"]);
-    assert!(text(&output.stderr).contains("/bin/.cvmfsbundle-tool"), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("left out: 1 file outside"), "{}", text(&output.stderr));
-
-    let file = known.path("files");
-    let to = file.to_str().expect("text");
-    assert_eq!(known.printed(&["export", "nightly", "-o", to]), "");
-    let written = fs::read_to_string(&file).expect("written");
-    assert_eq!(written, "/img/bin/tool\n/img/data.bin\n/home/a/list\n");
-
-    assert!(
-        known.refused(1, &["export", "nightly", "--root", "/elsewhere"]).contains("/elsewhere")
-    );
-    assert!(known.refused(1, &["export", "nightly", "-o", "/no/where"]).contains("/no/where"));
-    let _ = known.refused(2, &["export", "nightly", "--format", "tar"]);
-    let _ = known.refused(2, &["export", "nightly", "--format", "foretell", "--root", "/img"]);
-}
-
-#[test]
-fn rules_are_hints_that_a_run_accepts() {
-    let known = Known::nothing();
-    let folder = common::sample_folder();
-    let files = common::sample_files(folder.path());
-    let steps = files.iter().skip(10).map(|path| {
-        let path = path.to_str().expect("text");
-        step(path, Acts::OPEN | Acts::READ | Acts::MAP, &[(0, 8192), (16384, 24576)])
-    });
-    let run = Run { steps: steps.collect(), is_cut: false };
-    let count = run.steps.len() as u64;
-    known
-        .store
-        .update(b"k", "x", |profile| profile.learn(run, |_, _| true, true))
-        .expect("written");
-    let rules = known.path("rules");
-    known.printed(&["export", "x", "--format", "rules", "-o", rules.to_str().expect("text")]);
-    let mut command = common::foretell();
-    command.args(["run", "--quiet", "--json", "-", "--hints"]).arg(&rules);
-    let output = command.args(["--", "sleep", "0.5"]).output().expect("it runs");
-    let figures: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(common::given(&figures), count);
-}
-
-#[test]
-fn a_list_is_imported_for_a_name_or_a_command() {
-    let known = Known::nothing();
-    let folder = common::sample_folder();
-    let list = known.path("list");
-    fs::write(&list, "file-01.txt\n./file-02.txt\nmissing\n\n/old/sub/file-00.txt\n/x/id_rsa\n")
-        .expect("written");
-    let list = list.to_str().expect("text");
-    let map = format!("/old={}", folder.path().display());
-    let root = folder.path().to_str().expect("text");
-    assert!(known.refused(2, &["import", list]).contains("--workload"));
-    let words = ["import", list, "--root", root, "--map", &map, "--workload", "serve"];
-    let output = known.output(&words);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let told = text(&output.stderr);
-    assert!(told.contains("1 of 4 paths are not on this machine"), "{told}");
-    assert!(told.contains("1 path never to be learned"), "{told}");
-    let exported = known.printed(&["export", "serve"]);
-    let expected: Vec<String> = ["file-01.txt", "file-02.txt", "missing", "sub/file-00.txt"]
-        .map(|name| folder.path().join(name).display().to_string() + "\n")
-        .to_vec();
-    assert_eq!(exported, expected.concat());
-    assert!(known.refused(1, &words).contains("--replace"));
-    let again = [&words[..], &["--replace"]].concat();
-    assert!(known.printed(&again).contains("4 steps"));
-
-    let mut command = known.command(&["import", list, "--", "./serve", "--port", "80"]);
-    let output = command.current_dir(folder.path()).output().expect("it runs");
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let key = workload("./serve --port 80", root).exact;
-    assert!(known.store.load(&key).expect("read").is_some());
-    assert!(known.printed(&["list"]).contains(&format!("./serve --port 80 (in {root})")));
-}
-
-#[test]
-fn what_one_machine_exports_another_imports() {
-    let (here, there) = (Known::new(), Known::nothing());
-    let file = here.path("exported");
-    let file = file.to_str().expect("text");
-    let export = |name: &str| {
-        here.printed(&["export", name, "--format", "foretell", "-o", file]);
-    };
-    export("nightly");
-    let printed = there.printed(&["import", file, "--map", "/img=/mnt/img"]);
-    assert!(printed.contains("nightly: 6 steps"), "{printed}");
-    let key = Workload::named("nightly").exact;
-    let (before, after) = (here.store.load(&key), there.store.load(&key));
-    let (before, after) =
-        (before.expect("read").expect("kept"), after.expect("read").expect("kept"));
-    assert_eq!((before.runs, before.kind), (after.runs, after.kind));
-    assert_eq!(&*after.steps[0].path, b"/mnt/img/bin/tool");
-    assert_eq!(before.steps[0].parts, after.steps[0].parts);
-
-    export("git status");
-    let _ = there.printed(&["import", file]);
-    assert!(there.store.load(&workload("git status", "/src/one").exact).expect("read").is_some());
-    let line = there.refused(2, &["import", file, "--map", "/src=/home"]);
-    assert!(line.contains("/src/one") && line.contains("--workload"), "{line}");
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut command =
-        there.command(&["import", file, "--map", "/src=/home", "--", "git", "status"]);
-    assert!(command.current_dir(folder.path()).status().expect("it runs").success());
-    let moved = workload("git status", folder.path().to_str().expect("text"));
-    assert!(there.store.load(&moved.exact).expect("read").is_some());
-}
-
-#[test]
-fn what_cannot_be_imported_is_told() {
-    let known = Known::new();
-    let file = known.path("file");
-    let path = file.to_str().expect("text");
-    let import = |content: &[u8], words: &[&str]| {
-        fs::write(&file, content).expect("written");
-        known.refused(1, &[&["import", path][..], words].concat())
-    };
-    let exported = known.command(&["export", "nightly", "--format", "foretell"]).output();
-    let mut bytes = exported.expect("it runs").stdout;
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    assert!(import(&bytes, &[]).contains("damaged"));
-    bytes[8] = 99;
-    assert!(import(&bytes, &[]).contains("another version"));
-    assert!(import(b"/a\n{\"path\": \"/b\"}\n", &["--workload", "x"]).contains("line 2"));
-    assert!(import(b"ELF\0\0\0", &["--workload", "x"]).contains("zero byte"));
-    assert!(import(b"", &["--workload", "x"]).contains("no path"));
-    assert!(import(b"/home/a/.ssh/id_rsa\n", &["--workload", "x"]).contains("no path"));
-    assert!(import(b"/a\n", &["--format", "foretell"]).contains("damaged"));
-    assert!(known.refused(1, &["import", "/no/file"]).contains("/no/file"));
-    assert!(known.refused(1, &["import", "/dev/zero"]).contains("larger"));
-    for map in ["/a", "a=b", "/a=b", "="] {
-        assert!(known.refused(2, &["import", path, "--map", map]).contains("OLD=NEW"), "{map}");
-    }
-    let _ = known.refused(2, &["import", path, "--workload", "x", "--", "cmd"]);
-    assert_eq!(known.count(), 7);
-}
-
-/// Whether the process was ended by this signal.
-fn died_of(output: &Output, signal: i32) -> bool {
-    output.status.signal() == Some(signal) && output.stderr.is_empty()
-}
-
-#[test]
 fn a_reader_that_is_gone_ends_it_silently() {
     let known = Known::new();
     for words in [
@@ -529,21 +275,6 @@ fn full_output_is_told() {
         assert_eq!(output.status.code(), Some(1), "{words:?}");
         assert!(text(&output.stderr).contains("standard output: No space"), "{output:?}");
     }
-}
-
-#[test]
-fn ctrl_c_ends_it_and_leaves_nothing() {
-    let known = Known::new();
-    let mut command = known.command(&["import", "-", "--workload", "x"]);
-    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
-    let mut stdin = child.stdin.take().expect("a pipe");
-    stdin.write_all(b"/usr/bin/true\n").expect("it is read");
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("sent");
-    let output = child.wait_with_output().expect("it ends");
-    assert!(died_of(&output, 2), "{output:?}");
-    assert_eq!(known.count(), 7);
 }
 
 #[test]
