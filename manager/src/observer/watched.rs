@@ -10,27 +10,24 @@
 //! A process is known by its number and the time of its start, so that a later process with the number is not taken for it. All
 //! files of a look are opened from one descriptor of `/proc/PID`, which stays with the process.
 
+mod known;
+
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use foretell_policy::FileId;
 use foretell_protocol::AdviceKind;
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::fs::{Mode, OFlags};
 
-use super::maps::{Mapping, mappings};
-use super::order::{Order, Verdict};
+use self::known::{Known, identify};
+use super::maps::mappings;
 use super::pages::Scanner;
-use super::presence::Presence;
 use super::told::{MemoryAdvice, Parts};
 use super::waits::{Scheduled, Since, Stat, Waits};
 use super::{HELD_MAX, Observation, processor_time};
-use crate::driver::file::file_id;
-use crate::driver::residency::page_bytes;
 use crate::lineage::ProcessId;
 use crate::process_files::ProcessFiles;
 
@@ -49,14 +46,6 @@ const LIST_REST: u32 = 100;
 
 /// The same if the process waits for pages and no known mapping has new ones.
 const LIST_REST_MISSING: u32 = 20;
-
-/// Parts that are known to be wholly present are looked at after this time: the kernel may have taken pages away.
-const COMPLETE_BELIEVED: Duration = Duration::from_secs(1);
-
-/// A mapping in which nothing was new is scanned at one look in `2^IDLE_STEP`, and later at one in `2^IDLE_MAX`: most mappings of
-/// most programs are libraries that are touched at the start.
-const IDLE_STEP: u32 = 2;
-const IDLE_MAX: u32 = 4;
 
 /// An order ends if nothing was touched for this time. Then the program may have turned to something else.
 const ORDER_IDLE_MAX: Duration = Duration::from_secs(10);
@@ -92,32 +81,6 @@ struct Listed {
     /// At the last look the process had waited for pages, and none was found.
     is_missing_some: bool,
     mappings: Vec<Known>,
-}
-
-/// A mapping of a file.
-#[derive(Debug)]
-struct Known {
-    number: u64,
-    mapping: Mapping,
-    /// `None` if it is not of a regular file, or the path means another file.
-    file: Option<KnownFile>,
-    presence: Presence,
-    order: Order,
-    /// It is scanned at one look in two to the power of this.
-    idle: u32,
-    /// Whether its order was told, and not yet its end.
-    is_begun: bool,
-    complete_at: Instant,
-    /// When something new was seen last.
-    touched_at: Instant,
-    /// Where the order begins that is to be told.
-    begins_at: Option<u64>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct KnownFile {
-    id: FileId,
-    size_bytes: u64,
 }
 
 /// What a look at a process found.
@@ -389,148 +352,14 @@ fn read_in(folder: &OwnedFd, name: &str) -> Option<Vec<u8>> {
     Some(line)
 }
 
-/// The file of a mapping, if its path means that file, and it is a regular one. It does not ask a server.
-fn identify(mapping: &Mapping) -> Option<KnownFile> {
-    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-    let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::SIZE;
-    let path: &Path = &mapping.path;
-    let told = rustix::fs::statx(rustix::fs::CWD, path, flags, wanted).ok()?;
-    let is_regular = u32::from(told.stx_mode) & libc::S_IFMT == libc::S_IFREG;
-    // The device's number may be another one here: btrfs and overlayfs show those of the file system below.
-    (is_regular && told.stx_ino == mapping.inode).then(|| {
-        let device = rustix::fs::makedev(told.stx_dev_major, told.stx_dev_minor);
-        KnownFile { id: file_id(device, told.stx_ino), size_bytes: told.stx_size }
-    })
-}
-
-/// Where in the file a mapping ends. The file may end before.
-fn end_in_file(mapping: &Mapping, file: Option<KnownFile>) -> u64 {
-    let end = mapping.offset_bytes.saturating_add(mapping.end - mapping.start);
-    file.map_or(0, |file| end.min(file.size_bytes))
-}
-
-impl Known {
-    fn new(number: u64, mapping: Mapping, file: Option<KnownFile>, now: Instant) -> Self {
-        let (presence, order) = (Presence::default(), Order::new(end_in_file(&mapping, file)));
-        Known {
-            number,
-            mapping,
-            file,
-            presence,
-            order,
-            idle: 0,
-            is_begun: false,
-            complete_at: now,
-            touched_at: now,
-            begins_at: None,
-        }
-    }
-
-    fn is_same_as(&self, mapping: &Mapping) -> bool {
-        self.mapping.start == mapping.start
-            && self.mapping.offset_bytes == mapping.offset_bytes
-            && self.mapping.is_of_the_same_file_as(mapping)
-    }
-
-    fn resized(mut self, mapping: Mapping) -> Self {
-        self.order.ends_at(end_in_file(&mapping, self.file));
-        Known { mapping, ..self }
-    }
-
-    /// Takes what the program has said about the order in which it will touch a `part`.
-    fn take_order(
-        &mut self,
-        kind: AdviceKind,
-        part: Range<u64>,
-        process: ProcessId,
-        looker: &mut Looker<'_>,
-    ) {
-        let mapping = self.number;
-        let Some(file) = self.file else { return };
-        match kind {
-            AdviceKind::Sequential if self.order.said_sequential(&part) => {
-                (self.is_begun, self.touched_at) = (true, looker.now);
-                let (file, path) = (file.id, self.mapping.path.clone());
-                looker.seen.push(Observation::Begins { process, mapping, file, path, range: part });
-            }
-            AdviceKind::Random if self.order.said_random(&part) => {
-                self.is_begun = false;
-                looker.seen.push(Observation::Ends { process, mapping });
-            }
-            AdviceKind::Normal => self.order.said_normal(&part),
-            _ => {}
-        }
-    }
-
-    /// Looks for pages that are new, and tells what they say. Returns whether there are any.
-    fn look(&mut self, pagemap: &File, of: (ProcessId, bool), looker: &mut Looker<'_>) -> bool {
-        let Some(file) = self.file else { return false };
-        let pages = (self.mapping.end - self.mapping.start) / page_bytes();
-        let is_over = looker.now.saturating_duration_since(self.complete_at) >= COMPLETE_BELIEVED;
-        let parts = if is_over {
-            self.complete_at = looker.now;
-            Presence::default().incomplete(pages)
-        } else {
-            self.presence.incomplete(pages)
-        };
-        let (start, mut new) = (self.mapping.start, Vec::new());
-        for part in parts {
-            let mut present: Vec<Range<u64>> = Vec::new();
-            let address = |page: u64| (start + page * page_bytes()).min(self.mapping.end);
-            let addresses = address(part.start)..address(part.end);
-            let scanned = looker.scanner.scan(pagemap, addresses, |range| {
-                let page = |address: u64| (address - start) / page_bytes();
-                present.push(page(range.start)..page(range.end));
-            });
-            if scanned.is_err() {
-                return false;
-            }
-            self.presence.update(part, &present, &mut new);
-        }
-        self.idle = if new.is_empty() { (self.idle + IDLE_STEP).min(IDLE_MAX) } else { 0 };
-        self.tell(file, &new, of, looker);
-        !new.is_empty()
-    }
-
-    fn tell(
-        &mut self,
-        file: KnownFile,
-        new: &[Range<u64>],
-        (process, waited): (ProcessId, bool),
-        looker: &mut Looker<'_>,
-    ) {
-        let offset = |page: u64| self.mapping.offset_bytes.saturating_add(page * page_bytes());
-        let ranges: Vec<Range<u64>> = new
-            .iter()
-            .map(|pages| offset(pages.start)..offset(pages.end).min(file.size_bytes))
-            .filter(|range| !range.is_empty())
-            .collect();
-        if ranges.is_empty() {
-            return;
-        }
-        self.touched_at = looker.now;
-        let (file, mapping) = (file.id, self.number);
-        let verdict = self.order.note(&ranges, waited);
-        if looker.is_busy {
-            let path = self.mapping.path.clone();
-            looker.seen.push(Observation::Touched { process, file, path, ranges, waited: None });
-        }
-        match verdict {
-            Some(Verdict::Begins(from_bytes)) => self.begins_at = Some(from_bytes),
-            Some(Verdict::Ends) => {
-                self.is_begun = false;
-                looker.seen.push(Observation::Ends { process, mapping });
-            }
-            None => {}
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::MetadataExt;
 
+    use foretell_policy::FileId;
+
     use super::*;
+    use crate::driver::file::file_id;
 
     const BYTES: usize = 1 << 20;
 
