@@ -1,7 +1,7 @@
 //! The state that all handles of a cache share, and the driver around its engine: the lock, the clock, and work to be done.
 //!
-//! [`Shared::with_engine`] is the way to the engine for all calls. It takes the lock, tells the policy which reads have been noted,
-//! acts, gives the lock up, and then carries out what the engine wants done (a [`Todo`]). Files released on the way are
+//! [`Shared::with_engine`] is the way to the engine for all calls. It takes the lock, tells the policy which reads have been
+//! noted, acts, gives the lock up, and then carries out what the engine wants done (a [`Todo`]). Files released on the way are
 //! dropped after the lock is given up, too, since closing one may take a while.
 //!
 //! Reads of blocks that are in frames do not come here: [`file`](crate::file) notes them in [`Records`]. The policy is told of
@@ -9,8 +9,8 @@
 //! fetched ahead: reading it makes room for another prefetch. A thread that has news and finds the engine locked sets a flag
 //! ([`Shared::look`]) and goes on; the thread that holds the lock checks the flag before it leaves.
 //!
-//! One call of the engine is bounded. If it leaves a search unfinished, the thread calls again ([`Shared::go_on`]). In between it
-//! gives up the lock, and threads that wait for it go first.
+//! One call of the engine is bounded. If it leaves a search unfinished, the thread calls again ([`Shared::go_on`]). In between
+//! it gives up the lock, and threads that wait for it go first.
 //!
 //! A back end may complete a request within `start`, and completing it may start the next. Such work is put in a queue of the
 //! thread, not on its stack.

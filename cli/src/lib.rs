@@ -1,5 +1,5 @@
-//! The `foretell` command: parses the command line and calls the crate that does the work. Its two binaries are `foretell`, which
-//! is small because every run pays for its start, and `foretell-tools`, which has all commands.
+//! The `foretell` command: parses the command line and calls the crate that does the work. Its two binaries are `foretell`,
+//! which is small because every run pays for its start, and `foretell-tools`, which has all commands.
 
 mod array;
 mod background;
@@ -182,8 +182,8 @@ const PARSER_STACK_BYTES: u64 = 2 << 20;
 /// debug builds.
 const PARSER_STACK_MIN_BYTES: u64 = 512 << 10;
 
-/// Calls `parse`, on a thread with a large enough stack where this one's is too small: a user may have limited the stack for the
-/// program to be run. The exit code if no stack can be had.
+/// Calls `parse`, on a thread with a large enough stack where this one's is too small: a user may have limited the stack for
+/// the program to be run. The exit code if no stack can be had.
 fn with_room<T: Send>(ours: &[OsString], parse: impl Fn() -> T + Sync) -> Result<T, ExitCode> {
     let limit = getrlimit(Resource::Stack).current;
     if limit.is_none_or(|bytes| bytes >= PARSER_STACK_BYTES) {

@@ -6,14 +6,16 @@
 //! it.
 //!
 //! A. [`ManagerProcess`] is a child that reports. It ends when a pipe is closed, which also happens when `foretell run` is
-//!    killed. The byte [`ENDED`] before that says that the program has ended. It is in the process group of `foretell run` and has all signals blocked. A signal to the group is therefore
-//!    pending in the manager too, which tells it from a signal to `foretell run` alone ([`ManagerProcess::takes_part_in`]).
-//!    With a daemon, the manager is a part of it, and only a *witness* is forked off: it does nothing but take part in signals.
+//!    killed. The byte [`ENDED`] before that says that the program has ended. It is in the process group of `foretell run` and
+//!    has all signals blocked. A signal to the group is therefore pending in the manager too, which tells it from a signal to
+//!    `foretell run` alone ([`ManagerProcess::takes_part_in`]). With a daemon, the manager is a part of it, and only a
+//!    *witness* is forked off: it does nothing but take part in signals.
 //! B. [`start_behind`] is for a run in place, in which this process becomes the program. The manager is then not its child, has
 //!    its own session, reports nothing, and ends after the program.
 //!
-//! The control socket is opened before the fork. So the program need not wait until the manager has started: a connection that it
-//! makes meanwhile waits in the socket's queue. A manager that cannot start closes the socket, and programs then do without it.
+//! The control socket is opened before the fork. So the program need not wait until the manager has started: a connection that
+//! it makes meanwhile waits in the socket's queue. A manager that cannot start closes the socket, and programs then do without
+//! it.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -331,7 +333,8 @@ fn first_line(text: &[u8]) -> (Cow<'_, str>, &[u8]) {
     (String::from_utf8_lossy(&text[..end]), text.get(end + 1..).unwrap_or_default())
 }
 
-/// Waits until the other end of `told` is closed, and discards the signals that it names. Returns whether the program has ended.
+/// Waits until the other end of `told` is closed, and discards the signals that it names. Returns whether the program has
+/// ended.
 fn until_told(mut told: File) -> bool {
     let (mut byte, mut has_ended) = ([0; 1], false);
     while told.read_exact(&mut byte).is_ok() {
@@ -351,8 +354,8 @@ fn is_readable(fd: impl AsFd, patience: Duration) -> bool {
     matches!(poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)), Ok(1))
 }
 
-/// Runs in the child: starts the manager, serves until `until` returns, then reports and ends. `until` says whether the program has
-/// ended.
+/// Runs in the child: starts the manager, serves until `until` returns, then reports and ends. `until` says whether the program
+/// has ended.
 fn serve(
     start: impl FnOnce() -> Result<Manager, ManagerError>,
     reporter: Option<File>,

@@ -1,12 +1,12 @@
 //! `foretell record`: runs a program and records what it reads; and what `foretell run --replay` needs of a recording.
 //!
-//! The run is one of `foretell run --no-hints` ([`crate::run`]), with a recording beside it. The file is written while the program
-//! runs, so it is made at the start, unlike other outputs:
+//! The run is one of `foretell run --no-hints` ([`crate::run`]), with a recording beside it. The file is written while the
+//! program runs, so it is made at the start, unlike other outputs:
 //!
 //! A. Beside the old one, under a temporary name. It takes its name once it has its beginning and the program is executed. A
 //!    program that does not exist therefore leaves the old recording as it was.
-//! B. In place, if it cannot be made beside, or could not replace the old one: devices, files with several names, folders in which
-//!    nothing may be made. It is emptied if the program can be found.
+//! B. In place, if it cannot be made beside, or could not replace the old one: devices, files with several names, folders in
+//!    which nothing may be made. It is emptied if the program can be found.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -159,7 +159,8 @@ fn made_beside(path: &Path, old: Option<&Metadata>) -> Option<(File, (NamedTempF
     Some((beside.as_file().try_clone().ok()?, (beside, name)))
 }
 
-/// B: the file itself, emptied. If the program cannot be found, the file is left alone: the run ends in a moment, by that error.
+/// B: the file itself, emptied. If the program cannot be found, the file is left alone: the run ends in a moment, by that
+/// error.
 fn made_in_place(path: &Path, command: &[OsString]) -> Result<File, Failure> {
     let can_begin = command.first().is_some_and(|program| launch::find(program).is_some());
     let path = if can_begin { path } else { Path::new("/dev/null") };

@@ -72,7 +72,8 @@ pub(crate) struct RunArgs {
     hints: HintArgs,
 
     /// What of PROGRAM is followed, to tell what it will read: its calls (advice that it gives the kernel, and names), also the
-    /// opens of programs in which foretell cannot see calls (static and Go programs; needs root, and slows each open), or nothing
+    /// opens of programs in which foretell cannot see calls (static and Go programs; needs root, and slows each open), or
+    /// nothing
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Observe::Calls)]
     observe: Observe,
 
@@ -87,7 +88,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     explain: Option<PathBuf>,
 
-    /// Have a manager of its own for this run, even if a daemon runs (`foretell daemon`). With --release and --replay it always has
+    /// Have a manager of its own for this run, even if a daemon runs (`foretell daemon`). With --release and --replay it always
+    /// has
     #[arg(long)]
     embedded: bool,
 
@@ -153,8 +155,8 @@ impl RunArgs {
         }
     }
 
-    /// Whether the run cannot be a daemon's: it has a file of its own to write or read all along, asks for more memory than a daemon
-    /// shares out, or is a test of its own manager.
+    /// Whether the run cannot be a daemon's: it has a file of its own to write or read all along, asks for more memory than a
+    /// daemon shares out, or is a test of its own manager.
     fn needs_own_manager(&self) -> bool {
         let has_file = self.record.is_some() || self.replay.is_some();
         self.embedded || has_file || self.release || std::env::var_os(FAULT_VARIABLE).is_some()

@@ -16,7 +16,8 @@ const COVERAGE_MIN_BYTES: u64 = 64 << 10;
 /// Below so many bytes read ahead, a source does not show in the line about sources.
 const SOURCE_MIN_BYTES: u64 = 1 << 20;
 
-/// A recording does not fit if the program came to fewer than one of so many steps that were looked ahead at, as for the replay itself.
+/// A recording does not fit if the program came to fewer than one of so many steps that were looked ahead at, as for the replay
+/// itself.
 const MISFIT: u64 = 4;
 
 /// How the program ended.
@@ -69,14 +70,14 @@ pub(crate) struct Summary<'a> {
     report: Report,
 }
 
-/// Programs, or processes, without the library, but for those that were skipped since programs like them hardly wait. A process outside may
-/// execute several programs.
+/// Programs, or processes, without the library, but for those that were skipped since programs like them hardly wait. A process
+/// outside may execute several programs.
 fn silent(programs: &ProgramReport) -> u64 {
     programs.left_alone.saturating_sub(programs.skipped).max(programs.outside)
 }
 
-/// Sets the times for which calls waited to zero where nothing has waited, and to `None` where that is not known: only the library
-/// measures them, and only a manager that has finished has them. Returns their sum.
+/// Sets the times for which calls waited to zero where nothing has waited, and to `None` where that is not known: only the
+/// library measures them, and only a manager that has finished has them. Returns their sum.
 fn settle_stalls(report: &mut Report) -> Option<f64> {
     let (programs, names) = (&mut report.programs, &mut report.names);
     let is_finished = report.manager == ManagerState::Finished;

@@ -32,8 +32,8 @@ pub(crate) fn report(error: &Error, command: &Command, words: &[OsString]) -> Ex
     }
 }
 
-/// The words without `--help` behind the command `help`, which takes names of commands only. `None` if there is nothing to leave
-/// out.
+/// The words without `--help` behind the command `help`, which takes names of commands only. `None` if there is nothing to
+/// leave out.
 fn without_help_of_help(command: &Command, words: &[OsString]) -> Option<Vec<OsString>> {
     let is_option = |word: &OsString| word == "--help" || word == "-h";
     let mut command = command.clone();

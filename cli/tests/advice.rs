@@ -199,7 +199,8 @@ time.sleep(0.3)
 
 #[test]
 fn a_mapping_that_will_be_touched_in_order_is_fetched_before_it_shows_one() {
-    // What is touched first is too little to show an order. The program ends some time after its last touch, which is seen then.
+    // What is touched first is too little to show an order. The program ends some time after its last touch, which is seen
+    // then.
     let first = "touch(0, 1 << 16)\ntime.sleep(0.5)\n";
     let Some(figures) = run_mapped(&[], first) else { return };
     assert_eq!(given(&figures), 0, "{figures}");

@@ -8,9 +8,9 @@ use std::process::{Command, Output, Stdio};
 
 use common::{compile, foretell, given, have, sample_files, sample_folder};
 
-/// Runs a command in `folder`, with figures, and checks that it does the same without foretell. The files of the folder are not in
-/// memory before. Standard input is empty and ends after half a second, so that a program that reads it (`cat FILE -`) has not
-/// ended when its arguments are looked at.
+/// Runs a command in `folder`, with figures, and checks that it does the same without foretell. The files of the folder are not
+/// in memory before. Standard input is empty and ends after half a second, so that a program that reads it (`cat FILE -`) has
+/// not ended when its arguments are looked at.
 fn run(folder: &Path, options: &[&str], command: &[&str]) -> (Output, serde_json::Value) {
     for file in sample_files(folder) {
         let file = fs::File::open(file).expect("opened");

@@ -1,8 +1,8 @@
-//! What `foretell run` sees of ordinary programs and what it hints for them. The table in `docs/reference/coverage.md` promises what
-//! this test finds; `FORETELL_UPDATE_GOLDEN=1` writes it.
+//! What `foretell run` sees of ordinary programs and what it hints for them. The table in `docs/reference/coverage.md` promises
+//! what this test finds; `FORETELL_UPDATE_GOLDEN=1` writes it.
 //!
-//! Each program runs on a cold emulated array in three ways: with everything, with hints from arguments alone, and with hints from
-//! what it does alone. Each must do the same as without foretell.
+//! Each program runs on a cold emulated array in three ways: with everything, with hints from arguments alone, and with hints
+//! from what it does alone. Each must do the same as without foretell.
 
 mod common;
 

@@ -11,8 +11,8 @@ use serde_json::Value;
 
 const FILE_BYTES: u64 = 24 << 20;
 
-/// Python: touches each page of a mapped file (argument 1) from an offset on (argument 2), with a short rest after each 256 KiB (3),
-/// and prints a sum.
+/// Python: touches each page of a mapped file (argument 1) from an offset on (argument 2), with a short rest after each 256 KiB
+/// (3), and prints a sum.
 const IN_ORDER: &str = "\
 import mmap, sys, time
 file = open(sys.argv[1], 'rb')

@@ -15,7 +15,8 @@ use serde_json::Value;
 /// Not the first of PATH, which may be a script that runs many programs.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Reads half of the files of `a` in a shuffled order, which no rule predicts. The program does not end before the manager has seen what it did.
+/// Reads half of the files of `a` in a shuffled order, which no rule predicts. The program does not end before the manager has
+/// seen what it did.
 const SHUFFLED: &str =
     "import os,random,time; all=sorted(os.listdir('a')); random.Random(7).shuffle(all)
 print(sum(len(open('a/'+name,'rb').read()) for name in all[:100])); time.sleep(0.3)";
@@ -166,7 +167,8 @@ fn a_killed_manager_leaves_what_came_before() {
     assert_eq!(file(&figures, &data)["bytes"], 100_000);
 }
 
-/// A run of `foretell record` in `folder` that has read `data`, after which its `foretell` was killed. It goes on until `go` exists.
+/// A run of `foretell record` in `folder` that has read `data`, after which its `foretell` was killed. It goes on until `go`
+/// exists.
 fn killed_foretell(folder: &Path) {
     fs::write(folder.join("data"), vec![b'x'; 100_000]).expect("written");
     let script =

@@ -1,11 +1,12 @@
 //! Predicts what a run will read that no profile covers, from what the last runs of all workloads have opened.
 //!
 //! The *history* is a profile of its own ([`workload`]): the files that the last runs have read, run after run, in the order of
-//! first use. Its steps have weights of no meaning, and `seen` is the number of their run. A run that has no profile, or one that
-//! proved wrong, feeds the history to a [predictor](crate::graph), then its own opens, and asks for what the predictor expects.
+//! first use. Its steps have weights of no meaning, and `seen` is the number of their run. A run that has no profile, or one
+//! that proved wrong, feeds the history to a [predictor](crate::graph), then its own opens, and asks for what the predictor
+//! expects.
 //!
-//! What is asked for are the parts that the file's last run has read. Each file is asked for once in a run. A file that the history
-//! does not have, or that the run has touched already, is not asked for.
+//! What is asked for are the parts that the file's last run has read. Each file is asked for once in a run. A file that the
+//! history does not have, or that the run has touched already, is not asked for.
 //!
 //! Cost: [`OPENS_MAX`] steps in the history, some half a megabyte, decoded and fed once a run that uses it; then some
 //! microseconds an open.
@@ -28,8 +29,8 @@ const OF_RUN_MAX: usize = OPENS_MAX / 8;
 const PARTS_MAX: usize = 16;
 const _: () = assert!(OPENS_MAX * PARTS_MAX <= crate::recorder::PARTS_MAX);
 
-/// A run that comes again just as it was is kept so often in a row: once to know it, and once to show that it comes again. More would
-/// drive other runs out.
+/// A run that comes again just as it was is kept so often in a row: once to know it, and once to show that it comes again. More
+/// would drive other runs out.
 const AGAIN_MAX: usize = 2;
 
 /// Bytes of all paths: of longer ones, fewer are kept.
@@ -145,8 +146,8 @@ impl Across {
         }
     }
 
-    /// The run opens this file, `at_us` after its start. Returns what is to be read ahead, the nearest first. `is_known`: whether the
-    /// run has touched a path.
+    /// The run opens this file, `at_us` after its start. Returns what is to be read ahead, the nearest first. `is_known`:
+    /// whether the run has touched a path.
     pub fn open(
         &mut self,
         path: &[u8],

@@ -8,12 +8,12 @@
 //! part = start-of-last-end (signed) length weight
 //! ```
 //!
-//! The fixed numbers are little-endian, the CRC-32 is of the payload. In the payload, numbers have 7 bits a byte, the least ones
-//! first; text has its length before it; a weight is a byte, of which 255 is one. Parts are in blocks.
+//! The fixed numbers are little-endian, the CRC-32 is of the payload. In the payload, numbers have 7 bits a byte, the least
+//! ones first; text has its length before it; a weight is a byte, of which 255 is one. Parts are in blocks.
 //!
-//! [`decode`] checks everything: damaged bytes are an error, never a wrong profile beyond what a CRC lets through, and no count is
-//! believed before its bytes are there. Parts of a step are in the order of first use, and no two of them share a block: merging
-//! relies on that. [`encode`] leaves out a part that overlaps an earlier one.
+//! [`decode`] checks everything: damaged bytes are an error, never a wrong profile beyond what a CRC lets through, and no count
+//! is believed before its bytes are there. Parts of a step are in the order of first use, and no two of them share a block:
+//! merging relies on that. [`encode`] leaves out a part that overlaps an earlier one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

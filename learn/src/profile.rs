@@ -1,9 +1,9 @@
 //! What the runs of a workload have in common.
 //!
-//! A profile has the steps of its last run in their order, and those of earlier runs behind the steps that they had followed. Each
-//! step, and each part of a file, has a *weight*: the chance, as far as runs have shown, that the next run has it. A run that has
-//! it halves the distance of the weight to one, and a run that lacks it halves the weight. So what only every second run has is
-//! acted on half the time, and what was seen once has faded after three runs without it.
+//! A profile has the steps of its last run in their order, and those of earlier runs behind the steps that they had followed.
+//! Each step, and each part of a file, has a *weight*: the chance, as far as runs have shown, that the next run has it. A run
+//! that has it halves the distance of the weight to one, and a run that lacks it halves the weight. So what only every second
+//! run has is acted on half the time, and what was seen once has faded after three runs without it.
 //!
 //! A run that was not watched all the time tells nothing about what it lacks: only steps that were acted on lose weight then,
 //! since a run is watched while it is looked ahead for.
@@ -149,8 +149,8 @@ impl Profile {
         Profile { name, ..Profile::default() }
     }
 
-    /// Learns from `run`. `lost`: whether the nth step of a path (from 1), which the run lacks, loses weight. `has_seen_all`: whether
-    /// the run was watched all the time, so that parts of a file that it lacks lose weight.
+    /// Learns from `run`. `lost`: whether the nth step of a path (from 1), which the run lacks, loses weight. `has_seen_all`:
+    /// whether the run was watched all the time, so that parts of a file that it lacks lose weight.
     pub fn learn(&mut self, run: Run, lost: impl Fn(&[u8], u32) -> bool, has_seen_all: bool) {
         let begins = if self.runs == 0 { WEIGHT_FIRST } else { WEIGHT_LATER };
         self.runs = self.runs.saturating_add(1);

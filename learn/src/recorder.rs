@@ -1,7 +1,7 @@
 //! Keeps what a run touches, in the order of first use.
 //!
-//! A path gets one step, and further steps if the run comes back to other parts of the file much later: reads join the step that
-//! the file had last, as long as at most `NEAR_STEPS` steps were begun since, or the step has fewer than `STEP_PARTS_MAX`
+//! A path gets one step, and further steps if the run comes back to other parts of the file much later: reads join the step
+//! that the file had last, as long as at most `NEAR_STEPS` steps were begun since, or the step has fewer than `STEP_PARTS_MAX`
 //! parts and `STEP_BYTES_MAX` bytes. So files that are read side by side take turns in pieces only if so many steps lie between
 //! them, as with files that are opened first and read later. Of a few files that are read side by side, each has one step.
 //!
@@ -97,8 +97,8 @@ impl Recorder {
         }
     }
 
-    /// As [`identify`](Self::identify), of a file that is [seen late](crate::starts): if it is new, its step comes before others
-    /// of that millisecond.
+    /// As [`identify`](Self::identify), of a file that is [seen late](crate::starts): if it is new, its step comes before
+    /// others of that millisecond.
     pub fn identify_early(&mut self, number: u64, path: &[u8], at_ms: u32) {
         let step = self.steps.len();
         self.identify(number, path, at_ms);
@@ -129,8 +129,8 @@ impl Recorder {
         self.numbers.contains_key(&number)
     }
 
-    /// A range of bytes of the file of this number was read. Without its path, that is not kept. Returns the path if this begins
-    /// another step of the file.
+    /// A range of bytes of the file of this number was read. Without its path, that is not kept. Returns the path if this
+    /// begins another step of the file.
     pub fn read(&mut self, number: u64, range: Range<u64>, at_ms: u32) -> Option<Arc<[u8]>> {
         let &file = self.numbers.get(&number)?;
         let before = self.files[file].step;

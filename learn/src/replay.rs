@@ -5,13 +5,13 @@
 //! counts as found, whatever the order.
 //!
 //! The window begins at `WINDOW_FIRST` if this very command has run before, and at `WINDOW_ALIKE` if only one like it has. It
-//! doubles with each step that is found, up to `WINDOW_MAX`. So a wrong profile costs a few lookups, and one that is right for a
-//! while costs a window.
+//! doubles with each step that is found, up to `WINDOW_MAX`. So a wrong profile costs a few lookups, and one that is right for
+//! a while costs a window.
 //!
-//! The replay stops if fewer than one in `FOUND_MIN` were found of the steps that the run has passed, or of what it touches: the
-//! run does something else than the profile says. It has passed what lies before all of the last `LAST_FOUND` steps that were
-//! found, so a step that comes early, as with several threads, passes nothing. A path counts at its first touch alone. A run of many short
-//! processes touches the same libraries and configuration in each, and is no less like its profile for that.
+//! The replay stops if fewer than one in `FOUND_MIN` were found of the steps that the run has passed, or of what it touches:
+//! the run does something else than the profile says. It has passed what lies before all of the last `LAST_FOUND` steps that
+//! were found, so a step that comes early, as with several threads, passes nothing. A path counts at its first touch alone. A
+//! run of many short processes touches the same libraries and configuration in each, and is no less like its profile for that.
 //! At most `FOUND_MIN` paths a step, and `JUDGED_MIN`, are remembered for this, 8 bytes each: then the replay has stopped.
 
 use std::collections::{HashMap, HashSet, VecDeque};

@@ -1,9 +1,9 @@
-//! When files were first used that are seen late: a program, its libraries and other files that the linker maps before the first call
-//! of the program is seen.
+//! When files were first used that are seen late: a program, its libraries and other files that the linker maps before the
+//! first call of the program is seen.
 //!
-//! Page tables tell of them some milliseconds later, after the first files that the program has opened. What the first look at the
-//! page tables of a process shows, and no open has told of, was used at the process's start. What a later look shows is taken as
-//! used when it was seen.
+//! Page tables tell of them some milliseconds later, after the first files that the program has opened. What the first look at
+//! the page tables of a process shows, and no open has told of, was used at the process's start. What a later look shows is
+//! taken as used when it was seen.
 //!
 //! Cost: a hash table's entry for each process; `LIVES_MAX` at most, of more all are forgotten.
 

@@ -1,12 +1,12 @@
 //! Where profiles are kept: a file each, in a folder of the user.
 //!
-//! * The folder has mode 0700, a file 0600. A file is named after its key. A folder of another user, or one that others may write
-//!   into, is not used.
-//! * A profile is written beside the old one and put in its place, so that a reader sees one or the other. A lock is held from the
-//!   reading to the writing: what several runs learn at once adds up.
+//! * The folder has mode 0700, a file 0600. A file is named after its key. A folder of another user, or one that others may
+//!   write into, is not used.
+//! * A profile is written beside the old one and put in its place, so that a reader sees one or the other. A lock is held from
+//!   the reading to the writing: what several runs learn at once adds up.
 //! * A damaged file is set aside (`.damaged`), and its workload begins anew.
-//! * The files take [`STORE_MAX_BYTES`] and are [`STORE_MAX_FILES`] at most. What was not used for longest goes first. Files whose
-//!   names are not the store's are neither counted nor removed: the folder may be a wrong one.
+//! * The files take [`STORE_MAX_BYTES`] and are [`STORE_MAX_FILES`] at most. What was not used for longest goes first. Files
+//!   whose names are not the store's are neither counted nor removed: the folder may be a wrong one.
 //!
 //! * What is forgotten goes from the [history](crate::across) too: paths that no profile left has.
 //!
@@ -179,7 +179,8 @@ impl Store {
         Changing::new(self.made()?)
     }
 
-    /// Has `change` change what was learned under `key`, or the profile of this `name` if nothing was. A damaged one is set aside.
+    /// Has `change` change what was learned under `key`, or the profile of this `name` if nothing was. A damaged one is set
+    /// aside.
     ///
     /// # Errors
     /// [`StoreError`], but not [`Damaged`](StoreError::Damaged).
@@ -197,7 +198,8 @@ impl Store {
         changing.finish()
     }
 
-    /// Shows all profiles to `see`, those that were used last first, one at a time. Returns what else there is. Nothing is changed.
+    /// Shows all profiles to `see`, those that were used last first, one at a time. Returns what else there is. Nothing is
+    /// changed.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -236,8 +238,8 @@ impl Store {
         all
     }
 
-    /// Forgets what was learned under `key`, what is left over of it, and the paths of the history that no other profile has. Returns
-    /// whether anything was known.
+    /// Forgets what was learned under `key`, what is left over of it, and the paths of the history that no other profile has.
+    /// Returns whether anything was known.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -315,8 +317,8 @@ fn own_files(folder: &Folder) -> Result<Vec<Own>, StoreError> {
     Ok(own.collect())
 }
 
-/// Removes what was not used for longest, while there is too much, and what was left over by processes that were killed. The lock is
-/// held, so nothing is being written.
+/// Removes what was not used for longest, while there is too much, and what was left over by processes that were killed. The
+/// lock is held, so nothing is being written.
 fn shrink(folder: &Folder) -> Result<(), StoreError> {
     let mut files = own_files(folder)?;
     files.sort_by_key(|file| file.used_at);

@@ -1,8 +1,8 @@
 //! Which runs are runs of the same workload.
 //!
-//! A run has two names. The *exact* one is of its command line and its folder. The *alike* one is of the shape of its command line:
-//! options without their values, numbers without their digits, and words that name files by their extensions alone. Runs of
-//! `cc -c a.c` and of `cc -c b.c` are alike, and so are two of `python3 train.py` with another `--seed`.
+//! A run has two names. The *exact* one is of its command line and its folder. The *alike* one is of the shape of its command
+//! line: options without their values, numbers without their digits, and words that name files by their extensions alone. Runs
+//! of `cc -c a.c` and of `cc -c b.c` are alike, and so are two of `python3 train.py` with another `--seed`.
 //!
 //! A name that the user gives (`--workload`) stands for both.
 //!

@@ -1,7 +1,7 @@
 //! A source on a thread of its own, so that a source that waits does not hold up the session.
 //!
-//! The thread runs ahead of the session by a bounded number of disclosures, which take a bounded number of bytes. Beyond that it
-//! waits for the session, and a program that writes into the source's pipe waits for it in turn.
+//! The thread runs ahead of the session by a bounded number of disclosures, which take a bounded number of bytes. Beyond that
+//! it waits for the session, and a program that writes into the source's pipe waits for it in turn.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -65,8 +65,8 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for room and adds `item`. Rings `bell` if the session may be waiting for it. Returns whether the session still takes
-    /// items.
+    /// Waits for room and adds `item`. Rings `bell` if the session may be waiting for it. Returns whether the session still
+    /// takes items.
     fn push(&self, item: SourceItem, bell: &DoneQueue) -> bool {
         let mut state = self.lock();
         if state.is_full() {
@@ -94,7 +94,8 @@ fn bytes_of(item: &SourceItem) -> usize {
 }
 
 impl Feed {
-    /// Starts `source`. `bell` is rung when items come in and none waits. If no thread can be started, the source yields nothing.
+    /// Starts `source`. `bell` is rung when items come in and none waits. If no thread can be started, the source yields
+    /// nothing.
     pub(crate) fn start(
         source: Box<dyn Iterator<Item = SourceItem> + Send>,
         bell: Arc<DoneQueue>,

@@ -1,15 +1,16 @@
 //! Whether programs that are executed again and again are worth following.
 //!
 //! To follow a program, the library is loaded into it and introduces it, which costs the program some 0.3 ms
-//! ([`FOLLOWED_NS`]; `scripts/bench-starts` measures it). That is nothing for a program that waits for storage or runs long, and a tenth of
-//! one that runs for a few milliseconds and finds its files in memory. A shell script or a build may start thousands of
-//! these. So a run in which programs hardly wait tells its processes to skip most executions of what they execute again and again
-//! (`skips_repeated`). What a process executes for the first few times is followed always, so a file that is executed once is, and
-//! one in [eight] of the others, so it is noticed if they begin to wait.
+//! ([`FOLLOWED_NS`]; `scripts/bench-starts` measures it). That is nothing for a program that waits for storage or runs long,
+//! and a tenth of one that runs for a few milliseconds and finds its files in memory. A shell script or a build may start
+//! thousands of these. So a run in which programs hardly wait tells its processes to skip most executions of what they execute
+//! again and again (`skips_repeated`). What a process executes for the first few times is followed always, so a file that is
+//! executed once is, and one in [eight] of the others, so it is noticed if they begin to wait.
 //!
-//! What following a program can be worth is estimated from the programs that have ended: for how long they waited, of which later runs
-//! may be spared about half, and what was read ahead for them and used in time. It is a mean in which each program counts a sixteenth of what is new.
-//! The mean begins high, so some twenty programs that do not wait are followed before others are skipped.
+//! What following a program can be worth is estimated from the programs that have ended: for how long they waited, of which
+//! later runs may be spared about half, and what was read ahead for them and used in time. It is a mean in which each program
+//! counts a sixteenth of what is new. The mean begins high, so some twenty programs that do not wait are followed before others
+//! are skipped.
 //!
 //! [eight]: ../../preload/src/environment.c
 //!
@@ -22,8 +23,8 @@ use foretell_policy::Nanos;
 /// What it costs a program to be followed: from 0.15 ms (one that opens nothing) to 0.4 ms.
 const FOLLOWED_NS: f64 = 300_000.0;
 
-/// Programs are skipped below, and followed again above, so many times that cost. Half of what is waited for is taken to be avoidable, so at
-/// twice the cost it is paid back. The two differ, so that the decision does not change with each program.
+/// Programs are skipped below, and followed again above, so many times that cost. Half of what is waited for is taken to be
+/// avoidable, so at twice the cost it is paid back. The two differ, so that the decision does not change with each program.
 const WORTH: RangeInclusive<f64> = 2.0 * FOLLOWED_NS..=3.0 * FOLLOWED_NS;
 
 /// Where the mean begins.
@@ -35,7 +36,8 @@ const MOST_NS: f64 = 64.0 * FOLLOWED_NS;
 /// A program that has said nothing for so long after its execution counts as one that opens nothing.
 const SILENT: Nanos = Nanos(50_000_000);
 
-/// What a program was spared that used a block, or a name, which was read ahead: four times the shortest call that counts as waiting.
+/// What a program was spared that used a block, or a name, which was read ahead: four times the shortest call that counts as
+/// waiting.
 const SPARED_NS: f64 = 4.0 * foretell_protocol::STALL_THRESHOLD_NS as f64;
 
 /// The share of the newest program in the mean.
@@ -66,8 +68,8 @@ impl Following {
         }
     }
 
-    /// A program has ended. `waited_ns`: for how long its calls waited. `used`: blocks and names that were read ahead and used in time, by
-    /// all programs since the start.
+    /// A program has ended. `waited_ns`: for how long its calls waited. `used`: blocks and names that were read ahead and used
+    /// in time, by all programs since the start.
     pub(crate) fn ended(&mut self, waited_ns: u64, used: u64) {
         let spared_ns = used.saturating_sub(self.used) as f64 * SPARED_NS;
         self.used = self.used.max(used);

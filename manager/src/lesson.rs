@@ -119,8 +119,8 @@ impl Writer {
         }
     }
 
-    /// Of a run that has ended. `replay`: what was looked ahead in, and whether it is of this very command. `has_seen_all`: whether
-    /// the run was watched all the time.
+    /// Of a run that has ended. `replay`: what was looked ahead in, and whether it is of this very command. `has_seen_all`:
+    /// whether the run was watched all the time.
     pub(crate) fn last_lesson(
         self,
         recorder: Recorder,
@@ -155,8 +155,8 @@ struct Base {
 }
 
 impl Base {
-    /// Has `change` change the profile of a key in the store. If nobody else has changed it since this run did, that starts from the
-    /// profile without this run. It is written unless `change` returns that it has changed nothing.
+    /// Has `change` change the profile of a key in the store. If nobody else has changed it since this run did, that starts
+    /// from the profile without this run. It is written unless `change` returns that it has changed nothing.
     fn update(
         &mut self,
         changing: &Changing,

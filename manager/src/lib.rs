@@ -124,8 +124,8 @@ pub struct Options {
     pub learn: Option<Learn>,
     /// What the run is to be recorded to.
     pub record: Option<recorded::Record>,
-    /// A budget that managers of other runs in this process share, within which [`budget_bytes`](Self::budget_bytes) are the most
-    /// that this one may have.
+    /// A budget that managers of other runs in this process share, within which [`budget_bytes`](Self::budget_bytes) are the
+    /// most that this one may have.
     pub shares: Option<shares::Shares>,
     /// A deliberate fault, for tests.
     pub fault: Option<Fault>,

@@ -1,7 +1,8 @@
-//! Arguments of the processes of a run, as hints: which paths they have disclosed, so that no path is disclosed twice in a lineage.
+//! Arguments of the processes of a run, as hints: which paths they have disclosed, so that no path is disclosed twice in a
+//! lineage.
 //!
-//! The rules are those of the [source](crate::source::arguments) of the run's own command line. [`Session`](crate::session) reads
-//! a command line when a program introduces itself, and draws words from here as earlier ones are looked up.
+//! The rules are those of the [source](crate::source::arguments) of the run's own command line. [`Session`](crate::session)
+//! reads a command line when a program introduces itself, and draws words from here as earlier ones are looked up.
 //!
 //! A process's words are disclosed unless one of these has disclosed the path, and that disclosure stands:
 //!

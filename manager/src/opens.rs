@@ -1,8 +1,8 @@
 //! Opens of programs without the library, as a seccomp filter's guard sees them: the records, and the pipe that carries them.
 //!
-//! The guard is a process of the command's own (`foretell run --observe opens`). It writes a record for each open, and never waits
-//! for the manager: a record that does not fit is lost and counted. A record is at most [`RECORD_MAX_BYTES`] long, which a pipe
-//! takes whole or not at all.
+//! The guard is a process of the command's own (`foretell run --observe opens`). It writes a record for each open, and never
+//! waits for the manager: a record that does not fit is lost and counted. A record is at most [`RECORD_MAX_BYTES`] long, which
+//! a pipe takes whole or not at all.
 //!
 //! A record is a head of 16 bytes (length, kind, thread, microseconds slept, records lost before it) and an absolute path.
 //!

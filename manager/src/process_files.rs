@@ -1,7 +1,8 @@
 //! What `/proc` tells of other processes: command line, working folder, parent.
 //!
 //! These files are made from the memory of the process and the kernel, so reading them waits for no device. A process may have
-//! ended, may forbid it, or may have overwritten its arguments: then there is no answer, or a wrong guess, which costs a lookup.
+//! ended, may forbid it, or may have overwritten its arguments: then there is no answer, or a wrong guess, which costs a
+//! lookup.
 //!
 //! A path means the same to the manager and to a process if both have the same root and the same mounts. Other processes have
 //! no answer.
@@ -109,7 +110,8 @@ impl ProcessFiles {
         (is_there && self.shares_paths(process)).then_some(path)
     }
 
-    /// The name of a file that a process has open, by its numbers (`st_dev`, `st_ino`), as far as the process has few files open.
+    /// The name of a file that a process has open, by its numbers (`st_dev`, `st_ino`), as far as the process has few files
+    /// open.
     pub(crate) fn path_of_open_file(
         &self,
         process: ProcessId,

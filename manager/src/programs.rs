@@ -32,9 +32,9 @@ pub(crate) struct Program {
 /// B. The process has lost the processor to another one.
 /// C. It has copied much.
 ///
-/// The kernel counts A and B, but of a process, not of a call. So each loss of the processor is taken to have made one call long.
-/// This errs on the side of too few waits, by those before the look that finds the first of a row: the looks come every few
-/// milliseconds, and a process that waits and loses the processor as often is rare.
+/// The kernel counts A and B, but of a process, not of a call. So each loss of the processor is taken to have made one call
+/// long. This errs on the side of too few waits, by those before the look that finds the first of a row: the looks come every
+/// few milliseconds, and a process that waits and loses the processor as often is rare.
 #[derive(Debug, Default)]
 struct Waits {
     /// Stalls as of the last look, and switches as of the last look that found more stalls.
@@ -115,8 +115,8 @@ impl Program {
         self.life = Life::Replaced;
     }
 
-    /// Whether the library tells what this process does. It does not if it has switched itself off, or if the process executes, or
-    /// has executed, a program without the library. The process says so itself.
+    /// Whether the library tells what this process does. It does not if it has switched itself off, or if the process executes,
+    /// or has executed, a program without the library. The process says so itself.
     pub(crate) fn tells(&self) -> bool {
         !self.ring.is_silent()
     }

@@ -1,7 +1,7 @@
 //! The reads of programs, on their way from the rings to the policy.
 //!
-//! A record is one call; the policy counts in blocks. Blocks are reported several at a time, so that the policy can prefetch its
-//! own tables for them together.
+//! A record is one call; the policy counts in blocks. Blocks are reported several at a time, so that the policy can prefetch
+//! its own tables for them together.
 //!
 //! A call that did not wait for a device and read at least one whole block is also a sample of `T_hit`, the cost of a block in
 //! memory. Shorter calls are no samples: an access is a whole block, and several of them would make up one.

@@ -1,8 +1,8 @@
 //! The file of a recording, written by a thread: it may lie on a slow file system, and the session waits for none.
 //!
-//! The beginning, a recording without events, is written before the thread starts, by whoever opens the file ([`Record::begin`]).
-//! The thread writes whole chunks. If a write fails, it cuts the file back to the last whole chunk and ends; the session notices,
-//! and records no more.
+//! The beginning, a recording without events, is written before the thread starts, by whoever opens the file
+//! ([`Record::begin`]). The thread writes whole chunks. If a write fails, it cuts the file back to the last whole chunk and
+//! ends; the session notices, and records no more.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -107,8 +107,8 @@ impl Written {
         self
     }
 
-    /// Waits until all is written, for `patience` at most. Returns the bytes of the file, or why it could not be written; `None`
-    /// if it is not done by then.
+    /// Waits until all is written, for `patience` at most. Returns the bytes of the file, or why it could not be written;
+    /// `None` if it is not done by then.
     pub fn wait(&mut self, patience: Duration) -> Option<Result<u64, String>> {
         let deadline = Instant::now() + patience;
         if let Some((writer, mut chunks)) = self.rest.take() {

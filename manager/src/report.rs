@@ -68,7 +68,8 @@ pub struct SourceReport {
     pub already_cached: u64,
     /// Hinted, and read by the program before their turn came.
     pub overtaken: u64,
-    /// The share of useful and late blocks among those of which it is known whether they were read, from 0 to 1. `None` if none are.
+    /// The share of useful and late blocks among those of which it is known whether they were read, from 0 to 1. `None` if none
+    /// are.
     pub precision: Option<f64>,
     /// The share of late blocks among the useful and late ones. `None` if there are none.
     pub late_share: Option<f64>,

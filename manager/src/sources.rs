@@ -1,16 +1,16 @@
 //! Where hints come from, how right each source has been, and which of them stop.
 //!
 //! Every stream of the policy is of one [`Origin`]. The policy counts what became of the blocks fetched for it
-//! ([`foretell_policy::Tally`]). A source that guesses and is mostly wrong stops for the rest of the run: the policy's own trust is by
-//! stream and by process, so it believes the guesses about a thousand short processes a thousand times.
+//! ([`foretell_policy::Tally`]). A source that guesses and is mostly wrong stops for the rest of the run: the policy's own
+//! trust is by stream and by process, so it believes the guesses about a thousand short processes a thousand times.
 //!
-//! What a user or a program says is no guess of foretell's, and is never stopped: lists and scripts, hints through the interface,
-//! advice, and a recording given with `--replay`. Each of them has its hinter's record in the policy, so a program that discloses what
-//! it does not read loses its own trust and nobody else's.
+//! What a user or a program says is no guess of foretell's, and is never stopped: lists and scripts, hints through the
+//! interface, advice, and a recording given with `--replay`. Each of them has its hinter's record in the policy, so a program
+//! that discloses what it does not read loses its own trust and nobody else's.
 //!
-//! A source is not judged while a program runs, or has run, without the library: what such a program reads is seen in part at best,
-//! and would count as wasted. What a program reads through a mapping is seen by looks at its page tables, so a short program may read
-//! some unseen.
+//! A source is not judged while a program runs, or has run, without the library: what such a program reads is seen in part at
+//! best, and would count as wasted. What a program reads through a mapping is seen by looks at its page tables, so a short
+//! program may read some unseen.
 //!
 //! Pure. Cost: O(sources) a turn, and O(streams) once for a source that stops.
 
@@ -20,12 +20,13 @@ use serde::{Deserialize, Serialize};
 use crate::BLOCK_BYTES;
 use crate::report::SourceReport;
 
-/// A source that guesses is judged by at least so many blocks, of which it is known whether a program has read them: 32 MiB. The
-/// guesses about one process that reads nothing are 1 MiB at most, so a few such processes stop nothing.
+/// A source that guesses is judged by at least so many blocks, of which it is known whether a program has read them: 32 MiB.
+/// The guesses about one process that reads nothing are 1 MiB at most, so a few such processes stop nothing.
 const JUDGED_MIN_BLOCKS: u64 = (32 << 20) / BLOCK_BYTES;
 
-/// A source of which less than this share was read stops. The device has then read more than ten blocks for one, and on one that is busy
-/// they cost more than the one can save. Streams that are partly right stay far above it, since the policy fetches less for them.
+/// A source of which less than this share was read stops. The device has then read more than ten blocks for one, and on one
+/// that is busy they cost more than the one can save. Streams that are partly right stay far above it, since the policy fetches
+/// less for them.
 const PRECISION_MIN: f64 = 0.1;
 
 /// Where hints come from.
@@ -121,9 +122,9 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// A source that is mostly wrong and has not stopped yet. It counts as stopped from now on. `sees_all` tells whether all reads were
-    /// seen so far: of what is not seen, nobody knows whether it was guessed rightly. It may look at all programs, so it is asked once
-    /// for each source that is wrong, and no more after a `false`: what was missed stays missed.
+    /// A source that is mostly wrong and has not stopped yet. It counts as stopped from now on. `sees_all` tells whether all
+    /// reads were seen so far: of what is not seen, nobody knows whether it was guessed rightly. It may look at all programs,
+    /// so it is asked once for each source that is wrong, and no more after a `false`: what was missed stays missed.
     pub(crate) fn next_to_stop(
         &mut self,
         policy: &Policy,

@@ -64,8 +64,8 @@ pub struct Config {
     pub rules: Rules,
     /// The owner of the memory.
     pub memory: Memory,
-    /// Whether the policy samples how many prefetches a device may have in flight (`devices/depth.rs`). It is for devices that may be one
-    /// disk or many. It does not depend on `memory`.
+    /// Whether the policy samples how many prefetches a device may have in flight (`devices/depth.rs`). It is for devices that
+    /// may be one disk or many. It does not depend on `memory`.
     pub tries_depths: bool,
     /// Source of the costs.
     pub costs: CostSource,
@@ -189,8 +189,8 @@ pub struct Counts {
     pub already_cached: u64,
     /// Hinted blocks that the program read before they were fetched.
     pub overtaken: u64,
-    /// Blocks of reads that had to wait, and that were neither fetched ahead nor in flight. A block counts as often as a program
-    /// has waited.
+    /// Blocks of reads that had to wait, and that were neither fetched ahead nor in flight. A block counts as often as a
+    /// program has waited.
     pub waited: u64,
     /// Those of them that no hint had named.
     pub unforeseen: u64,

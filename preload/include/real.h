@@ -4,10 +4,11 @@
  * Decides what a hook calls when it forwards. Each name forwards to the same name of the next object
  * (RTLD_NEXT), so fortified aliases keep their checks and other preloaded libraries keep their turn.
  *
- * How: a slot is filled at the first call of its name (look_up.h), for a program calls few of them. Before the constructor of this
- * library, when it is not known where to look: A. names of descriptor calls are raw system calls, without dlsym, which may
- * allocate, and an allocator may call these. B. For other names (stdio, folders, the process family) dlsym is asked: their callers
- * may allocate, too, so no allocator is entered twice. Where look_up.h does not suffice, the constructor has dlsym fill all slots.
+ * How: a slot is filled at the first call of its name (look_up.h), for a program calls few of them. Before the constructor of
+ * this library, when it is not known where to look: A. names of descriptor calls are raw system calls, without dlsym, which may
+ * allocate, and an allocator may call these. B. For other names (stdio, folders, the process family) dlsym is asked: their
+ * callers may allocate, too, so no allocator is entered twice. Where look_up.h does not suffice, the constructor has dlsym fill
+ * all slots.
  * C. Names that the running libc lacks are raw system calls for good, or take the slot of their nearest equivalent.
  */
 #ifndef FORETELL_PRELOAD_REAL_H
@@ -350,8 +351,9 @@ extern struct foretell_real foretell_real;
 /* By the constructor. suffices: whether look_up.h does; if not, every slot is filled. */
 void foretell_resolve(bool suffices);
 
-/* The function for an empty slot, by its offset in struct foretell_real. From the constructor on it fills the slot, and reads memory
- * only, but for a function that is chosen at run time (STT_GNU_IFUNC), which dlsym is asked for. Safe to race, since all store the same value. */
+/* The function for an empty slot, by its offset in struct foretell_real. From the constructor on it fills the slot, and reads
+ * memory only, but for a function that is chosen at run time (STT_GNU_IFUNC), which dlsym is asked for. Safe to race, since all
+ * store the same value. */
 void *foretell_resolve_slot(size_t offset);
 
 /* The function behind a hook. */

@@ -16,8 +16,8 @@
  *
  * A read that is not recorded makes only the program's own system call: the program may have forbidden
  * itself all others (strict seccomp). So a kind is looked up when a descriptor is opened for reading and
- * writing, at the program's start (standard input), before the first recorded read, and when the program gives advice. Stalls of a FRESH
- * descriptor are owed: when it is closed or the process ends, they are counted if it is a regular file.
+ * writing, at the program's start (standard input), before the first recorded read, and when the program gives advice. Stalls
+ * of a FRESH descriptor are owed: when it is closed or the process ends, they are counted if it is a regular file.
  *
  * Invariants: resetting an entry to UNKNOWN or FRESH is always right, in any process. So a vfork child
  * that closes or duplicates a descriptor resets its parent's entry without harm. Claiming another state
@@ -62,8 +62,8 @@ struct descriptor {
     uint64_t owed_stalls;
 };
 
-/* What a process touches first costs a page fault, up to 3 µs, which short programs would feel. So the large pieces that few need lie
- * behind the small ones that all need: the Makefile has the linker sort sections by name. */
+/* What a process touches first costs a page fault, up to 3 µs, which short programs would feel. So the large pieces that few
+ * need lie behind the small ones that all need: the Makefile has the linker sort sections by name. */
 #define BEHIND_IN_BSS(place) __attribute__((section(".bss.zz_behind_" place)))
 #define BEHIND_IN_DATA __attribute__((section(".data.zz_behind")))
 
@@ -101,22 +101,25 @@ extern union foretell_wiped {
 /* registration.c */
 /* Whether this is the process that the state belongs to, not a vfork or raw clone child. A system call. */
 bool foretell_is_own_process(void);
-/* The same for a call that claims something: a descriptor, a folder, a file's advice. If this is a child, foretell_asks is set. */
+/* The same for a call that claims something: a descriptor, a folder, a file's advice. If this is a child, foretell_asks is
+ * set. */
 bool foretell_is_own_call(void);
 /*
- * Whether to find out before each record of a read, or of a name, whose process this is. Normally not, for that is a system call for
- * each record, a third of what these cost. Then a child that runs in this process's memory writes such records in its parent's name:
- *   - A child with a copy of the memory writes none: foretell_active is OFF there. Where the kernel does not see to that, all is asked.
- *   - A descriptor that a read is recorded of was claimed by the parent. The child has it from the parent, and reads the same file
- *     and moves the same position. If it has closed the descriptor, or put another in its place, the entry was reset, and is not
- *     claimed again without asking.
- *   - A name is absolute, or relative to a folder that the parent has opened (as for reads), or to the working folder, which is the
- *     parent's until the child changes it. That is a call that asks, while names are of interest. A descriptor without a number is
- *     asked about.
- * The first child that is found by such a question, at an open, a chdir, or the first read of a descriptor, sets this for good. So
- * a child that lives on beside its parent, with descriptors and a folder of its own, is told apart.
- * What is left: a child and another thread of its parent that give the same number to different descriptors meanwhile. A record then
- * names a wrong file, which costs at most a wrong prefetch.
+ * Whether to find out before each record of a read, or of a name, whose process this is. Normally not, for that is a system
+ * call for each record, a third of what these cost. Then a child that runs in this process's memory writes such records in its
+ * parent's name:
+ *   - A child with a copy of the memory writes none: foretell_active is OFF there. Where the kernel does not see to that, all
+ *     is asked.
+ *   - A descriptor that a read is recorded of was claimed by the parent. The child has it from the parent, and reads the same
+ *     file and moves the same position. If it has closed the descriptor, or put another in its place, the entry was reset, and
+ *     is not claimed again without asking.
+ *   - A name is absolute, or relative to a folder that the parent has opened (as for reads), or to the working folder, which is
+ *     the parent's until the child changes it. That is a call that asks, while names are of interest. A descriptor without a
+ *     number is asked about.
+ * The first child that is found by such a question, at an open, a chdir, or the first read of a descriptor, sets this for good.
+ * So a child that lives on beside its parent, with descriptors and a folder of its own, is told apart.
+ * What is left: a child and another thread of its parent that give the same number to different descriptors meanwhile. A record
+ * then names a wrong file, which costs at most a wrong prefetch.
  */
 extern bool foretell_asks;
 /* A process announces itself at its first open, recorded read or recorded name rather than at its start: many end or exec
@@ -143,8 +146,8 @@ static inline bool foretell_locks_up(int option)
 }
 
 /* filter.c */
-/* Whether this thread is under more seccomp filters than known_filters. True if that cannot be found out. By one thread at a time.
- * errno is kept. */
+/* Whether this thread is under more seccomp filters than known_filters. True if that cannot be found out. By one thread at a
+ * time. errno is kept. */
 bool foretell_is_filtered(uint32_t known_filters);
 
 /* descriptor_table.c */
@@ -223,8 +226,8 @@ void foretell_named(uint64_t start_ns, uint32_t what, int folder, const char *pa
 uint32_t foretell_touch_of_open(int flags);
 /* The number of the folder that a descriptor stands for, if it has one; else 0. */
 uint32_t foretell_folder_number(int fd);
-/* Records a path. The caller has found out that this may be recorded (may_record), and for a folder that is opened, that this is the
- * process's own call. The call's duration counts elsewhere. touch: what is known of the call, to be completed here. */
+/* Records a path. The caller has found out that this may be recorded (may_record), and for a folder that is opened, that this
+ * is the process's own call. The call's duration counts elsewhere. touch: what is known of the call, to be completed here. */
 void foretell_touch(struct foretell_touch *touch, int folder, const char *path, int result);
 /* fd has been duplicated as copy: which then stands for the same numbered folder. */
 void foretell_copied_folder(const struct descriptor *from, int copy);

@@ -8,9 +8,9 @@
  * manager finds out. process_madvise is about another process and is not hooked.
  *
  * Advice that data is needed, and advice about memory, is recorded whether or not there is interest: such calls are rare. Other
- * advice about descriptors is recorded only while there is some: programs like cat give it for each file. Each record takes a system call (getpid), and
- * another one (statx) where the descriptor's kind is not known. Allocators advise often, and by other values, for
- * which a hook costs a comparison. So does mmap without MAP_POPULATE.
+ * advice about descriptors is recorded only while there is some: programs like cat give it for each file. Each record takes a
+ * system call (getpid), and another one (statx) where the descriptor's kind is not known. Allocators advise often, and by other
+ * values, for which a hook costs a comparison. So does mmap without MAP_POPULATE.
  *
  * Results and errno are the call's own.
  */

@@ -20,8 +20,8 @@
  *
  * While the manager asks for it (skips_repeated), a file that is executed again and again gets the library in one of
  * SKIPPED_OF times only: to follow a program costs some 0.3 ms, and the manager sees that programs hardly wait. The first
- * FOLLOWED_FIRST times are followed, so that a file that is executed once is. Different scripts of one interpreter that is named as
- * the program (python3 X.py) are one file.
+ * FOLLOWED_FIRST times are followed, so that a file that is executed once is. Different scripts of one interpreter that is
+ * named as the program (python3 X.py) are one file.
  *
  * Once the manager has ended, the library does not go along, and FORETELL_SOCKET is removed if it is that
  * manager's.
@@ -356,8 +356,8 @@ __attribute__((noinline)) static void forget(const struct stat *status)
         __atomic_store_n(&header->executed[hash_of(status) >> 60].file, 0, __ATOMIC_RELAXED);
 }
 
-/* Whether this execution of a file is to be skipped. Counts it. Processes with one ring may count at the same time, and may then lose
- * a count. Not inlined: the caller's frame lies below deeper calls. */
+/* Whether this execution of a file is to be skipped. Counts it. Processes with one ring may count at the same time, and may
+ * then lose a count. Not inlined: the caller's frame lies below deeper calls. */
 __attribute__((noinline)) static bool skips(const struct executed *executed, struct stat *status)
 {
     struct foretell_ring_header *header = ring();

@@ -365,8 +365,9 @@ static bool is_library(const struct library *library, const struct look *look)
     return library->file.inode == 0 || is_same(identity_of(&look->status), library->file);
 }
 
-/* Whether ld.so, which has loaded the library here, would load it again. X_OK fails on a mount without exec; it also does if the file is
- * not executable, which a library need not be. It is opened, for Landlock forbids that and not what faccessat asks. */
+/* Whether ld.so, which has loaded the library here, would load it again. X_OK fails on a mount without exec; it also does if
+ * the file is not executable, which a library need not be. It is opened, for Landlock forbids that and not what faccessat
+ * asks. */
 static bool loads_again(const struct library *library, struct look *look)
 {
     if (!library->loaded || library->file.inode == 0 ||
@@ -437,8 +438,8 @@ static bool fits(const struct library *library, struct look *look, struct file_i
     return look->text[bytes - 1] == '\0' && loader_fits(library, look, loader);
 }
 
-/* The name of a script's interpreter, which is cut out of look->text; NULL if it is too long. Not inlined: the caller's frame lies
- * below the deepest calls, and there may be little stack. */
+/* The name of a script's interpreter, which is cut out of look->text; NULL if it is too long. Not inlined: the caller's frame
+ * lies below the deepest calls, and there may be little stack. */
 __attribute__((noinline)) static const char *interpreter_in(struct look *look, size_t bytes)
 {
     size_t begin = 2;

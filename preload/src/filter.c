@@ -2,15 +2,14 @@
  * Whether this thread is under more seccomp filters than `foretell run` was.
  *
  * Such a filter may kill for calls that the library makes (socket, memfd_create), so this is asked before a process announces
- * itself, since a program may load a filter by an instruction of its own, which no hook sees. It is not asked in the constructor: the
- * process that has executed this program was under no filter that a hook saw, and had made more calls to decide that the library
- * goes along (executable.c) than the constructor makes. It is asked
- * by opening, reading and closing a file, which every dynamically
- * linked program does at its start, and which a program that is about to open a file may do. PR_GET_SECCOMP would be cheaper, but a filter that lets a program read
- * files may kill for it.
+ * itself, since a program may load a filter by an instruction of its own, which no hook sees. It is not asked in the
+ * constructor: the process that has executed this program was under no filter that a hook saw, and had made more calls to
+ * decide that the library goes along (executable.c) than the constructor makes. It is asked by opening, reading and closing a
+ * file, which every dynamically linked program does at its start, and which a program that is about to open a file may do.
+ * PR_GET_SECCOMP would be cheaper, but a filter that lets a program read files may kill for it.
  *
- * Containers put everything under a filter, hence the comparison. Without /proc, without a free descriptor, and on kernels before
- * 5.9 under any filter, the answer is not known and counts as yes.
+ * Containers put everything under a filter, hence the comparison. Without /proc, without a free descriptor, and on kernels
+ * before 5.9 under any filter, the answer is not known and counts as yes.
  *
  * Cost: some 15 µs.
  */

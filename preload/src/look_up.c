@@ -95,8 +95,8 @@ static const ElfW(Dyn) *dynamic_of(const struct dl_phdr_info *info)
     return NULL;
 }
 
-/* Called for each object, in the order in which they are searched, up to the C library: it has all names that are looked for, and
- * objects that constructors have loaded, which may be unloaded again, come behind it. */
+/* Called for each object, in the order in which they are searched, up to the C library: it has all names that are looked for,
+ * and objects that constructors have loaded, which may be unloaded again, come behind it. */
 static int note(struct dl_phdr_info *info, size_t bytes, void *complete)
 {
     (void)bytes;

@@ -9,10 +9,10 @@
  *
  * B. Memory for a new environment. Each thread has one piece, which is kept for its next exec: a new mapping would have to be
  * filled with pages and given back each time, and in a vfork child it would stay with the parent. The vfork children of
- * a thread use its piece in turn: while one runs, the thread waits. The thread pointer, which a vfork child shares, identifies the
- * piece. A child made by clone may share it and run beside others, and a signal handler may interrupt its thread's exec. So
- * a piece is taken by compare-and-swap. The process gives it back when its call has returned; from a vfork child the kernel takes
- * it when the child executes or ends (set_tid_address). The number of pieces is bounded. A process that gets none maps
+ * a thread use its piece in turn: while one runs, the thread waits. The thread pointer, which a vfork child shares, identifies
+ * the piece. A child made by clone may share it and run beside others, and a signal handler may interrupt its thread's exec. So
+ * a piece is taken by compare-and-swap. The process gives it back when its call has returned; from a vfork child the kernel
+ * takes it when the child executes or ends (set_tid_address). The number of pieces is bounded. A process that gets none maps
  * memory for one call; a vfork child that gets none executes its program without the library.
  */
 #include "memory.h"

@@ -51,8 +51,8 @@ static bool leave(const struct environment *environment, bool replaces)
 #define EXEC_BODY(envp, as, search, call)                                                          \
     EXEC_MEASURED_BODY(true, envp, as, search, call, errno, NULL)
 
-/* replaces: whether the call replaces this process's program if it succeeds. error: the call's error. measured: the arguments of
- * a call that cannot be tried twice; NULL if it can. */
+/* replaces: whether the call replaces this process's program if it succeeds. error: the call's error. measured: the arguments
+ * of a call that cannot be tried twice; NULL if it can. */
 #define EXEC_MEASURED_BODY(replaces, envp, as, search, call, error, measured)                      \
     do {                                                                                           \
         struct executed what = as;                                                                 \

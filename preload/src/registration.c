@@ -76,12 +76,13 @@ static void raw_close(int fd)
     (void)syscall(SYS_close, fd);
 }
 
-/* The least number of a descriptor while there are other threads: far from those that programs give to descriptors of their own. */
+/* The least number of a descriptor while there are other threads: far from those that programs give to descriptors of their
+ * own. */
 #define FAR 512
 
-/* Moves a descriptor out of the way. Above the numbers of standard input, output and error: a program that has closed one of these
- * would take the descriptor for it. Where there are other threads, far up at once: one of them may copy a descriptor to a low
- * number that it holds to be free, or wait for the lowest one. */
+/* Moves a descriptor out of the way. Above the numbers of standard input, output and error: a program that has closed one of
+ * these would take the descriptor for it. Where there are other threads, far up at once: one of them may copy a descriptor to a
+ * low number that it holds to be free, or wait for the lowest one. */
 static int out_of_the_way(int fd)
 {
     int least = __libc_single_threaded ? STDERR_FILENO + 1 : FAR;
@@ -296,8 +297,9 @@ void foretell_speak_again(void)
     (void)__atomic_sub_fetch(&ring()->silent, 1, __ATOMIC_RELAXED);
 }
 
-/* Looks for a filter that the process has loaded by itself, before any call that it might kill for, and switches the library off if
- * there is one. A vfork child with such a filter switches its parent's library off, too: to tell the two apart takes a call. */
+/* Looks for a filter that the process has loaded by itself, before any call that it might kill for, and switches the library
+ * off if there is one. A vfork child with such a filter switches its parent's library off, too: to tell the two apart takes a
+ * call. */
 static bool stays_out(void)
 {
     bool filtered = foretell_is_filtered(known_filters);

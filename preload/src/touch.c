@@ -14,9 +14,9 @@
  * has the record, so a vfork child stores none: every caller that may open a folder asks first. Numbers below
  * `first_number` are a parent's.
  *
- * Cost, while there is interest in names: two readings of the clock, one slot of the ring and one more per 48 bytes of path beyond
- * the first 20; for folders, and in programs with children in their memory (foretell_asks), a system call (getpid). Without
- * interest none of this runs.
+ * Cost, while there is interest in names: two readings of the clock, one slot of the ring and one more per 48 bytes of path
+ * beyond the first 20; for folders, and in programs with children in their memory (foretell_asks), a system call (getpid).
+ * Without interest none of this runs.
  */
 #include "state.h"
 

@@ -90,8 +90,8 @@ struct foretell_record {
     uint32_t flags;        /* FORETELL_FLAG_… */
     uint64_t device;       /* st_dev; 0 if not known (open records) */
     uint64_t inode;        /* st_ino; 0 if not known (open records) */
-    uint64_t offset_bytes; /* where the call read. Of an open with FLAG_SIZED: the file's time of modification in nanoseconds since
-                              1970, as int64_t */
+    uint64_t offset_bytes; /* where the call read. Of an open with FLAG_SIZED: the file's time of modification in nanoseconds
+                              since 1970, as int64_t */
     uint64_t length_bytes; /* number of bytes it returned; 0 at the end of the file. Of such an open: the file's size */
     uint64_t end_ns;       /* CLOCK_MONOTONIC at return; 0 if the call was not timed */
     uint64_t duration_ns;  /* 0 if the call was not timed */
@@ -142,8 +142,8 @@ struct foretell_path_part {
     char path[FORETELL_PART_PATH_BYTES];
 };
 
-/* The program's own advice about what it will read. NEEDED, and advice about memory, is recorded whether or not there is interest,
- * the rest while there is some. */
+/* The program's own advice about what it will read. NEEDED, and advice about memory, is recorded whether or not there is
+ * interest, the rest while there is some. */
 #define FORETELL_ADVICE_NEEDED 1u /* POSIX_FADV_WILLNEED, MADV_WILLNEED, MADV_POPULATE_READ, MAP_POPULATE, readahead */
 #define FORETELL_ADVICE_SEQUENTIAL 2u
 #define FORETELL_ADVICE_RANDOM 3u
@@ -188,7 +188,8 @@ struct foretell_ring_header {
     uint32_t interest;      /* FORETELL_INTEREST_… */
     uint32_t manager_ended; /* 1: the library is not put along with further programs */
     uint32_t manager_hears; /* 1: the manager has the ring, and will say in it when it ends */
-    uint32_t skips_repeated; /* 1: most executions of a program that is executed again and again are to be without the library */
+    uint32_t skips_repeated; /* 1: most executions of a program that is executed again and again are to be without the
+                                library */
     uint8_t reserved1[48];
     /* line 2: tickets reserved by producers */
     uint64_t head;
@@ -219,11 +220,11 @@ struct foretell_ring_header {
     uint64_t programs_left_alone; /* executed without the library */
     uint64_t programs_skipped;    /* those of them for the sake of skips_repeated */
     uint64_t programs_followed;   /* executed with the library */
-    uint32_t silent; /* not 0: the process tells no more. The library has switched itself off (1 for ever), or threads are executing
-                        programs without it (1 each, taken back where that fails) */
+    uint32_t silent; /* not 0: the process tells no more. The library has switched itself off (1 for ever), or threads are
+                        executing programs without it (1 each, taken back where that fails) */
     uint8_t reserved6[20];
-    /* lines 8 to 11: files that were executed while skips_repeated was set, each at the place that its hash gives. Only the library
-     * reads them. */
+    /* lines 8 to 11: files that were executed while skips_repeated was set, each at the place that its hash gives. Only the
+     * library reads them. */
     struct foretell_executed {
         uint64_t file; /* a hash of device and inode */
         uint64_t times;

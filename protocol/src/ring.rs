@@ -105,7 +105,8 @@ pub struct Record {
     pub duration_ns: u64,
 }
 
-/// How a file was when it was opened: two openings with the same version found the same contents, as far as sizes and times tell.
+/// How a file was when it was opened: two openings with the same version found the same contents, as far as sizes and times
+/// tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileVersion {
     /// Its size in bytes.
@@ -115,8 +116,9 @@ pub struct FileVersion {
 }
 
 impl Record {
-    /// How the file was that this call opened. `None` for a read, for an open that failed, that was not for reading alone, or of
-    /// which the program knew no more than its time. On a network file system, it is what this machine last heard of the file.
+    /// How the file was that this call opened. `None` for a read, for an open that failed, that was not for reading alone, or
+    /// of which the program knew no more than its time. On a network file system, it is what this machine last heard of the
+    /// file.
     #[must_use]
     pub fn opened_version(&self) -> Option<FileVersion> {
         let is_told = self.kind == RecordKind::Open && self.flags.0 & layout::FLAG_SIZED != 0;
@@ -514,8 +516,8 @@ impl RingReader {
         (sequence == ticket.wrapping_add(1)).then_some(at)
     }
 
-    /// The event in the `slots` finished slots at the tail. A kind from a newer or a hostile program is ignored, and so are parts
-    /// of a path without their beginning.
+    /// The event in the `slots` finished slots at the tail. A kind from a newer or a hostile program is ignored, and so are
+    /// parts of a path without their beginning.
     fn decode(&self, slots: u64) -> Option<Event> {
         let at = self.slot(self.tail)?;
         let word = |offset| self.u64_ref(at + offset).load(Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! `foretell run` as a client of the daemon.
 //!
-//! Nothing waits for a daemon that does not answer: it is asked for so long ([`PATIENCE`]), and then the run has a manager of its
-//! own, as without a daemon.
+//! Nothing waits for a daemon that does not answer: it is asked for so long ([`PATIENCE`]), and then the run has a manager of
+//! its own, as without a daemon.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -44,8 +44,8 @@ impl Daemon {
         matches!(state, Some('T' | 't' | 'Z'))
     }
 
-    /// Has it manage a run. `ends` tells it of the end: a pipe that is closed then, or this process's descriptor if that becomes the
-    /// program; `reporter` gets the report. Returns the address for the programs.
+    /// Has it manage a run. `ends` tells it of the end: a pipe that is closed then, or this process's descriptor if that
+    /// becomes the program; `reporter` gets the report. Returns the address for the programs.
     ///
     /// # Errors
     /// The plan, if it does not take the run at once.

@@ -1,8 +1,8 @@
 //! The daemon's folder: its socket, and a lock that says whether it runs.
 //!
-//! `FORETELL_DAEMON` names the folder; if it is set and empty, there is no daemon. Otherwise it is `foretell` in the XDG runtime
-//! folder, or, without one, `/tmp/foretell-UID`. It must be this user's and nobody else's: who could write there could take the
-//! daemon's place.
+//! `FORETELL_DAEMON` names the folder; if it is set and empty, there is no daemon. Otherwise it is `foretell` in the XDG
+//! runtime folder, or, without one, `/tmp/foretell-UID`. It must be this user's and nobody else's: who could write there could
+//! take the daemon's place.
 //!
 //! The kernel lets go of a lock when its process ends, however that happens. So what a killed daemon leaves is taken over.
 

@@ -1,8 +1,8 @@
 //! `foretell daemon`: one process that manages the runs of a user's programs, within one budget.
 //!
-//! Each run has a manager of its own in it, the same that `foretell run` has without a daemon, for its own programs. They share the
-//! budget ([`foretell_manager::shares`]) and the store of what was learned. A run that the daemon cannot or must not take has its
-//! own manager, and so have all runs when the daemon has ended.
+//! Each run has a manager of its own in it, the same that `foretell run` has without a daemon, for its own programs. They share
+//! the budget ([`foretell_manager::shares`]) and the store of what was learned. A run that the daemon cannot or must not take
+//! has its own manager, and so have all runs when the daemon has ended.
 //!
 //! * `folder.rs`: the folder with its socket, and how only one daemon takes it.
 //! * `wire.rs`: the packets between a run and the daemon. `client.rs`: the run's side.
@@ -11,8 +11,8 @@
 //! * `pressure.rs`: a smaller budget where memory is short.
 //! * `status.rs`, `top.rs`, `metrics.rs`: what the daemon does, for people and programs.
 //!
-//! Invariants: no program and no run waits for the daemon longer than [`client`] says. The daemon opens nothing that the run that
-//! asks could not open itself. An idle daemon sleeps.
+//! Invariants: no program and no run waits for the daemon longer than [`client`] says. The daemon opens nothing that the run
+//! that asks could not open itself. An idle daemon sleeps.
 
 mod client;
 mod folder;

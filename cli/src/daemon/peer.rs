@@ -1,8 +1,8 @@
 //! Which processes a daemon may work for.
 //!
-//! A manager opens files on behalf of a run. It must open none that the run could not open itself, and a path must mean the same to
-//! both. So the daemon takes runs of processes that have the same user, the same files, and no fewer rights than itself; others
-//! have managers of their own.
+//! A manager opens files on behalf of a run. It must open none that the run could not open itself, and a path must mean the
+//! same to both. So the daemon takes runs of processes that have the same user, the same files, and no fewer rights than
+//! itself; others have managers of their own.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;

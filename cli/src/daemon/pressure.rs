@@ -1,7 +1,7 @@
 //! Memory pressure: the kernel wakes the daemon when tasks have waited for memory.
 //!
-//! The first file that can be watched is: that of the daemon's control group (version 2), or that of the machine. Without either,
-//! the budget keeps to the limits that held at the start.
+//! The first file that can be watched is: that of the daemon's control group (version 2), or that of the machine. Without
+//! either, the budget keeps to the limits that held at the start.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;

@@ -1,8 +1,8 @@
 //! Requests to the daemon, and its answers: a packet with open files, the first of which holds the words as JSON.
 //!
 //! A packet of a fixed size never waits for room, so neither side waits for the other: the daemon reads a request when it is
-//! there, and a client waits for its answer until a deadline. The daemon is of the same user, so its answers are not feared, but
-//! they are bounded like the requests.
+//! there, and a client waits for its answer until a deadline. The daemon is of the same user, so its answers are not feared,
+//! but they are bounded like the requests.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Write};
@@ -32,8 +32,9 @@ pub(crate) const FILES_MAX: usize = 16;
 /// What the daemon is asked.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) enum Request {
-    /// To manage a run. Its files: the socket at which programs will connect, the end of a pipe that is closed at the end of the
-    /// run, the other end of one for the report ([`Run::reports`]), that of a pipe with opens ([`Run::watches`]), and the plan's.
+    /// To manage a run. Its files: the socket at which programs will connect, the end of a pipe that is closed at the end of
+    /// the run, the other end of one for the report ([`Run::reports`]), that of a pipe with opens ([`Run::watches`]), and the
+    /// plan's.
     Run(Box<Run>),
     /// What it does.
     Status,

@@ -5,7 +5,7 @@
 //! | `array` | the demo on an array of disks |
 //! | `store` | the demo on a mounted object store |
 //! | `page` | how a report looks |
-//! | `outputs`, `cancel`, `scratch`, `machine` | files and lines written, Ctrl-C, the temporary folder, facts about this machine |
+//! | `outputs`, `cancel`, `scratch`, `machine` | what is written, Ctrl-C, the temporary folder, facts about this machine |
 
 mod array;
 mod cancel;

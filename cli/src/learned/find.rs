@@ -1,7 +1,8 @@
 //! Which workload the user means.
 //!
-//! What was typed is compared, until something fits: (A) as a whole name (without secrets, as names are), (B) as the beginning of a key, (C) as the beginning of a
-//! name, (D) word by word, each with the name and the folder. If more than one fits there, it is ambiguous.
+//! What was typed is compared, until something fits: (A) as a whole name (without secrets, as names are), (B) as the beginning
+//! of a key, (C) as the beginning of a name, (D) word by word, each with the name and the folder. If more than one fits there,
+//! it is ambiguous.
 
 use foretell_manager::learn::masking;
 

@@ -9,8 +9,8 @@
 //! | [`export`] | writes a list of files, or a profile, for others |
 //! | [`import`] | reads one |
 //!
-//! One command line may have two profiles: one of this very command in its folder, and one of all commands of its shape. They are
-//! told apart by `like` before the shape, in lists and in names.
+//! One command line may have two profiles: one of this very command in its folder, and one of all commands of its shape. They
+//! are told apart by `like` before the shape, in lists and in names.
 
 mod age;
 mod export;

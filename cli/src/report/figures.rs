@@ -114,8 +114,8 @@ struct ProgramRow {
     last_s: f64,
 }
 
-/// A bin of a histogram of reads, by their size or by their distance from the last read of the file. The bin begins at `from` bytes and
-/// ends where the next one begins.
+/// A bin of a histogram of reads, by their size or by their distance from the last read of the file. The bin begins at `from`
+/// bytes and ends where the next one begins.
 #[derive(Debug, Serialize)]
 struct Bin {
     /// Negative: backwards.

@@ -1,7 +1,7 @@
 //! What hints would gain, by the simulator of `foretell sim replay`: on several devices, and by folder.
 //!
-//! *By device*: all files of the recording lie on one device, and memory is empty at the start. *By folder*: only the files below
-//! it lie on the device [`FOLDER_DEVICE`], and the rest takes the time that it took.
+//! *By device*: all files of the recording lie on one device, and memory is empty at the start. *By folder*: only the files
+//! below it lie on the device [`FOLDER_DEVICE`], and the rest takes the time that it took.
 //!
 //! A recording of more than [`CALLS_MAX`] calls is not simulated, since that would take minutes.
 

@@ -43,7 +43,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// What the manager is started with, and a line about what it cannot do. An option of another version of foretell is left out.
+    /// What the manager is started with, and a line about what it cannot do. An option of another version of foretell is left
+    /// out.
     pub(crate) fn into_options(self) -> (Options, Option<String>) {
         let working_folder = self.working_folder.map(PathBuf::from);
         let setting = Setting { command: self.command, working_folder };

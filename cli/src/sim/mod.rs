@@ -48,7 +48,8 @@ enum SimCommand {
     /// 8 --pattern block-1d --sweep depth=1..64
     #[command(after_help = collective::HELP)]
     Collective(collective::CollectiveArgs),
-    /// Predict which files are opened next, and fetch them ahead: foretell sim predict --trace first.ftr,second.ftr --cache 1MiB,4MiB
+    /// Predict which files are opened next, and fetch them ahead:
+    /// foretell sim predict --trace first.ftr,second.ftr --cache 1MiB,4MiB
     #[command(after_help = predict::help())]
     Predict(predict::PredictArgs),
     /// Reproduce the tables and figures of the TIP, collective and predictive papers: foretell sim reproduce all --out DIR

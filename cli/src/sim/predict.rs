@@ -87,8 +87,8 @@ pub(crate) struct PredictArgs {
         help = format!("Storage: {}; several with commas between them", DEVICES.map(|device| device.name).join(", ")))]
     device: Vec<DeviceSpec>,
 
-    /// Which guesses are fetched. chance: all with the minimum chance, as in the paper. worth: of these, the ones that are worth more
-    /// than what they push out of the cache
+    /// Which guesses are fetched. chance: all with the minimum chance, as in the paper. worth: of these, the ones that are
+    /// worth more than what they push out of the cache
     #[arg(long, default_value = "worth", value_name = "RULE", value_parser = fetching)]
     fetch: Fetching,
 

@@ -81,8 +81,8 @@ pub(crate) struct ReplayArgs {
         help = format!("Its format: {}; each also compressed with gzip or zstd", Source::names()))]
     pub(super) format: Source,
 
-    /// Formats strace, dxt and record: only files below this folder are on the modelled disks; other reads take the time they took
-    /// [default: all files, with their folders already known]
+    /// Formats strace, dxt and record: only files below this folder are on the modelled disks; other reads take the time they
+    /// took [default: all files, with their folders already known]
     #[arg(long, value_name = "FOLDER")]
     pub(super) root: Option<PathBuf>,
 
@@ -307,8 +307,8 @@ fn micros(text: &str) -> Result<f64, String> {
 }
 
 impl ReplayArgs {
-    /// The options with the values of `--sweep` in their places, with defaults where none is given, and with the format of a recording of
-    /// `foretell record`.
+    /// The options with the values of `--sweep` in their places, with defaults where none is given, and with the format of a
+    /// recording of `foretell record`.
     pub(super) fn completed(&self) -> Result<ReplayArgs, Failure> {
         let mut args = self.clone();
         for sweep in std::mem::take(&mut args.sweep) {

@@ -1,8 +1,8 @@
 /* Loads a seccomp filter by an instruction of its own, and then opens and reads a file: confines_itself WHAT HOW FILE.
- * WHAT: the filter kills for `some` calls that foretell makes when a process announces itself, or for `most`: for all but what this
- * program needs itself.
- * HOW: the file is opened by `open`, `fopen`, or `stat` and open; or by open in a `fork`ed child of a parent that has opened it, or in a
- * `thread` whose filter is its own. */
+ * WHAT: the filter kills for `some` calls that foretell makes when a process announces itself, or for `most`: for all but what
+ * this program needs itself.
+ * HOW: the file is opened by `open`, `fopen`, or `stat` and open; or by open in a `fork`ed child of a parent that has opened
+ * it, or in a `thread` whose filter is its own. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/filter.h>

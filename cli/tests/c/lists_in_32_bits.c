@@ -1,5 +1,5 @@
-/* A program of 32 bits as old ones are: stat, readdir and telldir without large numbers. Lists a folder: names, and whether they
- * are what stat says. */
+/* A program of 32 bits as old ones are: stat, readdir and telldir without large numbers. Lists a folder: names, and whether
+ * they are what stat says. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 //! The specification of a file bundle: a JSON object with paths from the root of the repository.
 //!
-//! It is published as `.cvmfsbundle-NAME` beside the file NAME. Opening that has clients with `CVMFS_PREFETCH_FILEBUNDLES=yes` fetch
-//! the others. So NAME should be what the workload opens first. (CernVM-FS 2.14, its documentation's page on file bundles,
-//! experimental there.)
+//! It is published as `.cvmfsbundle-NAME` beside the file NAME. Opening that has clients with `CVMFS_PREFETCH_FILEBUNDLES=yes`
+//! fetch the others. So NAME should be what the workload opens first. (CernVM-FS 2.14, its documentation's page on file
+//! bundles, experimental there.)
 
 use serde_json::json;
 

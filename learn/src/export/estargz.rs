@@ -1,8 +1,9 @@
-//! The record file of `ctr-remote optimize --record-out`: JSON objects with the path in the image, without a slash at its beginning.
+//! The record file of `ctr-remote optimize --record-out`: JSON objects with the path in the image, without a slash at its
+//! beginning.
 //!
 //! `nerdctl image convert --estargz --estargz-record-in FILE` puts these files first in their layers, before the landmark up to
-//! which a layer is prefetched. It needs `path` alone: the other fields, of the recorded image, do not apply to a list that was not
-//! recorded in one. (stargz-snapshotter, `docs/ctr-remote.md` and `docs/estargz.md`; nerdctl, `docs/command-reference.md`.)
+//! which a layer is prefetched. It needs `path` alone: the other fields, of the recorded image, do not apply to a list that was
+//! not recorded in one. (stargz-snapshotter, `docs/ctr-remote.md` and `docs/estargz.md`; nerdctl, `docs/command-reference.md`.)
 
 use serde_json::json;
 

@@ -10,9 +10,9 @@
 //! | `cvmfs` | the publisher of a CernVM-FS repository |
 //!
 //! A list has the files that the next run is expected to read, in the order of first use, each once. Names that are looked up
-//! alone, folders, and what is not there are no files to fetch. Below a root, paths are those that they have in the image or the
-//! repository whose root that folder is. What does not lie below it is counted and left out, and so is a name that the format has
-//! no way to write: a line end in a list of lines, or bytes that are no UTF-8 in JSON.
+//! alone, folders, and what is not there are no files to fetch. Below a root, paths are those that they have in the image or
+//! the repository whose root that folder is. What does not lie below it is counted and left out, and so is a name that the
+//! format has no way to write: a line end in a list of lines, or bytes that are no UTF-8 in JSON.
 
 mod cvmfs;
 mod estargz;

@@ -1,9 +1,9 @@
 //! The combination: asks all predictors, and follows the one that has brought most bytes in time of late.
 //!
-//! *Which predictor.* For each member, and for nobody, a [model](super::model) of the cache and the storage runs along: it fetches what that
-//! member guesses, and tells for how long the reads would have waited. Waits of late count most. The combination gives the guesses
-//! of the member whose reads wait least. If nobody's do, it is silent: so it stops by itself where predictions do harm, and is heard
-//! again as soon as they would not.
+//! *Which predictor.* For each member, and for nobody, a [model](super::model) of the cache and the storage runs along: it
+//! fetches what that member guesses, and tells for how long the reads would have waited. Waits of late count most. The
+//! combination gives the guesses of the member whose reads wait least. If nobody's do, it is silent: so it stops by itself
+//! where predictions do harm, and is heard again as soon as they would not.
 //!
 //! *The blend.* One more member joins the guesses of all. A predictor's own chance says little: a file that was seen once after
 //! another has the chance 1 in the probability graph. So the guesses of a member are sorted by their chance into [`CLASSES`]
@@ -13,12 +13,12 @@
 //! * *right*: the file was opened within the lookahead after the last such guess;
 //! * *in time*: it was opened, and had been expected for as long as its fetch takes.
 //!
-//! The chance of a class is right / guessed, with a prior from the member's own chance. A guess of several members gets the mean
-//! of their chances, weighed by what share of each class's bytes would have arrived in time. Counts are halved after
+//! The chance of a class is right / guessed, with a prior from the member's own chance. A guess of several members gets the
+//! mean of their chances, weighed by what share of each class's bytes would have arrived in time. Counts are halved after
 //! [`GUESSES_MAX`] guesses of a class.
 //!
-//! Members are judged by what they guess, whether or not it is fetched. So one that has been wrong for a while is heard again as
-//! soon as it is right.
+//! Members are judged by what they guess, whether or not it is fetched. So one that has been wrong for a while is heard again
+//! as soon as it is right.
 //!
 //! Cost: that of the members, and for each of their guesses two look-ups.
 
@@ -101,7 +101,8 @@ struct Marks {
     is_known: bool,
 }
 
-/// All predictors, weighed by what their guesses have been worth. Silent while a trial says that its reads wait longer than without.
+/// All predictors, weighed by what their guesses have been worth. Silent while a trial says that its reads wait longer than
+/// without.
 pub struct Combination {
     settings: Settings,
     members: [Box<dyn Predictor>; MEMBERS],

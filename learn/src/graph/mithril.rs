@@ -5,15 +5,15 @@
 //!
 //! * *Recording.* A row for each file, with the times of its last [`SUPPORT`] opens. A full row moves to the mining table, and
 //!   the file begins a new one.
-//! * *Mining*, when the mining table has [`ROWS`] rows, in the order of their first times. A and B are associated if each time of
-//!   B follows the time of A in the same column within the lookahead.
+//! * *Mining*, when the mining table has [`ROWS`] rows, in the order of their first times. A and B are associated if each time
+//!   of B follows the time of A in the same column within the lookahead.
 //! * *Prefetching.* An open of A names the files associated with A.
 //!
 //! Where this differs: a row that is reached by few opens in a long time stays, since rows are bounded by the number of files.
 //! Each association counts how often it came true, which gives its chance; the paper has none.
 //!
-//! Cost: for an open, a search in the associations of as many files as the lookahead has opens; every [`ROWS`] full rows, a sort
-//! and a comparison of each row with those that follow within the lookahead.
+//! Cost: for an open, a search in the associations of as many files as the lookahead has opens; every [`ROWS`] full rows, a
+//! sort and a comparison of each row with those that follow within the lookahead.
 
 use super::files::{File, Places};
 use super::window::Window;

@@ -6,11 +6,11 @@
 //!
 //! | file | predictor | what it keeps of a file |
 //! |---|---|---|
-//! | `probability_graph` | [`ProbabilityGraph`]: files opened within a number of opens (Griffioen and Appleton) | 32 files and counts |
+//! | `probability_graph` | [`ProbabilityGraph`]: files opened within N opens (Griffioen and Appleton) | 32 files and counts |
 //! | `last_successor` | [`LastSuccessor`]: the file that came next the last time, and so on from there | 1 file |
 //! | `epcm` | [`Epcm`]: what came next in the context of the last three files (Kroeger and Long) | 24 contexts |
 //! | `mithril` | [`Mithril`]: files whose last opens were all close together (Yang and others) | 16 files |
-//! | `combination` | [`Combination`]: all of these, weighed by what their guesses have been worth | a mark and the state of a model, for each |
+//! | `combination` | [`Combination`]: all of these, weighed by the worth of their guesses | a mark and a model's state each |
 //! | [`model`] | none: the cache and the storage by which the combination compares | |
 //! | `skeleton` | a predictor to copy | 1 flag |
 //!
@@ -91,8 +91,8 @@ pub const LOOKAHEAD_MAX: usize = 256;
 const MIN_CHANCE: f32 = 0.01;
 
 impl Default for Settings {
-    /// 32 opens and a chance of 0.25: within 10 % of the best of each large cache in the sweep of `docs/results/predictive.md`. Small
-    /// caches want fewer opens or a higher chance, as in the 1995 paper.
+    /// 32 opens and a chance of 0.25: within 10 % of the best of each large cache in the sweep of `docs/results/predictive.md`.
+    /// Small caches want fewer opens or a higher chance, as in the 1995 paper.
     fn default() -> Self {
         Settings { lookahead: 32, min_chance: 0.25, storage: Storage::REMOTE }
     }

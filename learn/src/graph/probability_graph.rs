@@ -4,8 +4,8 @@
 //!
 //! *The prediction algorithm.* A node is a file, with the number of its opens. An arc from A to B counts how often B was opened
 //! within the lookahead after A. The chance of B after an open of A is the arc's count divided by the opens of A.
-//! *The prefetch algorithm.* At an open of A, the files of A's arcs whose chance is at least the minimum are the candidates. They
-//! are built before the open is added to the graph.
+//! *The prefetch algorithm.* At an open of A, the files of A's arcs whose chance is at least the minimum are the candidates.
+//! They are built before the open is added to the graph.
 //!
 //! Where this differs from the paper:
 //! * A: B counts once after an open of A, even if it is opened twice within the lookahead. Else chances exceed 1.

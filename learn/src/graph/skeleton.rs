@@ -2,8 +2,8 @@
 //! where it differs from the paper, and what an open costs.
 //!
 //! 1. Copy this file, and rename [`Skeleton`].
-//! 2. Add `mod` and `pub use` lines, a row of the table and an entry of `PREDICTORS` in `mod.rs`. The conformance suite, `foretell sim
-//!    predict --predictor` and the pages of the results then have it.
+//! 2. Add `mod` and `pub use` lines, a row of the table and an entry of `PREDICTORS` in `mod.rs`. The conformance suite,
+//!    `foretell sim predict --predictor` and the pages of the results then have it.
 //! 3. If it is to weigh in, add it to the members in `combination.rs`.
 
 use super::files::{File, Places};

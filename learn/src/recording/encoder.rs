@@ -1,7 +1,7 @@
 //! Events as bytes (see [the format](super)).
 //!
-//! Pure: the caller takes finished chunks and writes them, in order and without gaps. Cost: some 30 ns an event, and a lookup in a
-//! hash table for a path. Memory: the paths, and the chunk that is being filled.
+//! Pure: the caller takes finished chunks and writes them, in order and without gaps. Cost: some 30 ns an event, and a lookup
+//! in a hash table for a path. Memory: the paths, and the chunk that is being filled.
 
 use std::collections::HashMap;
 use std::sync::Arc;

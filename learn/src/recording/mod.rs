@@ -1,4 +1,5 @@
-//! Recordings of runs: every touch of a name, every read and every touched part of a mapped file, with time, process and duration.
+//! Recordings of runs: every touch of a name, every read and every touched part of a mapped file, with time, process and
+//! duration.
 //!
 //! | module | what it decides |
 //! |---|---|
@@ -13,15 +14,17 @@
 //! payload = (tag ...)*
 //! ```
 //!
-//! The fixed numbers are little-endian, and the CRC-32 is of the payload. Events refer to what came before them, also in earlier
-//! chunks, so a recording is read from its beginning. It is valid up to the last whole chunk: a writer that is killed, or a disk
-//! that is full, costs what comes behind that. The last event of a run that has ended is [`What::Close`]; a recording without it
-//! was stopped early. The first chunk begins with the [`Meta`], and has nothing else.
+//! The fixed numbers are little-endian, and the CRC-32 is of the payload. Events refer to what came before them, also in
+//! earlier chunks, so a recording is read from its beginning. It is valid up to the last whole chunk: a writer that is killed,
+//! or a disk that is full, costs what comes behind that. The last event of a run that has ended is [`What::Close`]; a recording
+//! without it was stopped early. The first chunk begins with the [`Meta`], and has nothing else.
 //!
-//! Numbers have 7 bits a byte, the least ones first. Times are in ticks of [`TICK_NS`], and count from the end of the event before.
-//! A read has some 5 to 12 bytes: its process, file, offset and length are left out where they follow from the read before.
+//! Numbers have 7 bits a byte, the least ones first. Times are in ticks of [`TICK_NS`], and count from the end of the event
+//! before. A read has some 5 to 12 bytes: its process, file, offset and length are left out where they follow from the read
+//! before.
 //!
-//! Only what the program did is an event. What the kernel read ahead by itself is none, and neither is what foretell prefetched.
+//! Only what the program did is an event. What the kernel read ahead by itself is none, and neither is what foretell
+//! prefetched.
 
 pub mod encoder;
 pub mod reader;

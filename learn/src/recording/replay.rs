@@ -93,7 +93,8 @@ pub fn profile(reader: &mut Reader<impl Read>, moves: &Moves) -> io::Result<Prof
     Ok(profile)
 }
 
-/// When the file of this event was used, if nothing before has told of the file: of a mapped one that may be before it was seen.
+/// When the file of this event was used, if nothing before has told of the file: of a mapped one that may be before it was
+/// seen.
 pub fn first_use_ns(starts: &mut Starts, event: &Event) -> u64 {
     let (process, at_ns) = (event.process.into(), event.at_ns);
     match event.what {

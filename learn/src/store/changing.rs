@@ -2,8 +2,8 @@
 //!
 //! A profile whose bytes would be the same is not written. Its [`Stamp`] tells whether another process has changed it since.
 //!
-//! What is forgotten must not be left in the [history](crate::across), which has no workloads. So the history keeps only what some
-//! profile that is left has. A history that cannot be read or written then is removed: it costs speed alone.
+//! What is forgotten must not be left in the [history](crate::across), which has no workloads. So the history keeps only what
+//! some profile that is left has. A history that cannot be read or written then is removed: it costs speed alone.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::across;
 use crate::codec::{self, PROFILE_MAX_BYTES};
 use crate::profile::Profile;
 
-/// What a file of the store has, in short: its length and its sum. Two files with one stamp have the same bytes, but for one chance in
-/// four thousand million.
+/// What a file of the store has, in short: its length and its sum. Two files with one stamp have the same bytes, but for one
+/// chance in four thousand million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     bytes: usize,
@@ -61,8 +61,8 @@ impl Changing {
         }
     }
 
-    /// Puts `profile` in the place of what was learned under `key`. Returns the stamp of the file then; `None` if the profile is too
-    /// large and nothing was written.
+    /// Puts `profile` in the place of what was learned under `key`. Returns the stamp of the file then; `None` if the profile
+    /// is too large and nothing was written.
     ///
     /// # Errors
     /// [`StoreError`].

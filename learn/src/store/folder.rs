@@ -1,7 +1,7 @@
 //! The folder of the store, held open: what is checked of it is true of what is used.
 //!
-//! * It must belong to this user or to root, and nobody else may write into it. Otherwise another user could have paths looked up
-//!   by this one.
+//! * It must belong to this user or to root, and nobody else may write into it. Otherwise another user could have paths looked
+//!   up by this one.
 //! * Links are not followed, and only regular files are read.
 //! * A file is written beside the old one and put in its place.
 

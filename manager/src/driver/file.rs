@@ -92,8 +92,8 @@ pub(crate) fn file_id(device: u64, inode: u64) -> FileId {
 
 /// Looks `path` up and opens it if it is a regular file.
 ///
-/// The name is opened with `O_PATH` first, since opening a pipe or a device for reading has effects. The file is then opened for
-/// reading through that descriptor. Another file may have taken the name meanwhile.
+/// The name is opened with `O_PATH` first, since opening a pipe or a device for reading has effects. The file is then opened
+/// for reading through that descriptor. Another file may have taken the name meanwhile.
 ///
 /// # Errors
 /// * The error of the lookup.

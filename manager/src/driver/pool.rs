@@ -1,6 +1,7 @@
 //! Threads that wait for a device so that the session need not.
 //!
-//! A lookup waits for the device, and an advice may. Each device has its own threads, so a slow one does not hold up the others.
+//! A lookup waits for the device, and an advice may. Each device has its own threads, so a slow one does not hold up the
+//! others.
 //!
 //! One thread does all jobs as long as they finish quickly: where everything is in memory, more threads would take processors
 //! from the program. When jobs wait and none was taken for [`STUCK`], all threads at work are waiting for the device. Then
@@ -287,8 +288,8 @@ fn serve(shared: &Shared, _permit: Permit) {
 
 /// Whether the session is to be woken for the result of a job that took this time.
 ///
-/// While jobs are quick and more of them wait, it need not be: this thread will push the next result at once. Of names looked up
-/// ahead it hears when few are left.
+/// While jobs are quick and more of them wait, it need not be: this thread will push the next result at once. Of names looked
+/// up ahead it hears when few are left.
 fn is_urgent(shared: &Shared, took: Duration, (is_ahead, is_look): (bool, bool)) -> bool {
     let mut state = shared.lock();
     state.at_ahead -= usize::from(is_ahead);

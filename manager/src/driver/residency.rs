@@ -1,9 +1,9 @@
 //! Which part of a file is in the page cache, as the kernel says.
 //!
-//! * How much of an advice has the kernel *accepted*? `cachestat(2)` counts pages that have a place in the cache, including those
-//!   whose data is still in flight.
-//! * Which data has *arrived*? A read that must not wait (`preadv2` with `RWF_NOWAIT`) succeeds on valid data only. File systems
-//!   without such reads (FUSE among them) are asked by `mincore(2)` on a mapping that is never touched.
+//! * How much of an advice has the kernel *accepted*? `cachestat(2)` counts pages that have a place in the cache, including
+//!   those whose data is still in flight.
+//! * Which data has *arrived*? A read that must not wait (`preadv2` with `RWF_NOWAIT`) succeeds on valid data only. File
+//!   systems without such reads (FUSE among them) are asked by `mincore(2)` on a mapping that is never touched.
 //!
 //! For a file that the caller neither owns nor may write, `mincore` reports every page as resident. Arrival cannot be observed
 //! there, and the driver reads the data instead of advising.
@@ -139,7 +139,8 @@ impl Mapping {
         if end > (self.length_bytes as u64).div_ceil(page_bytes()) {
             return Ok(false);
         }
-        // Pages of one request arrive together. The last one tells of most fetches that are on their way, for a tenth of the cost.
+        // Pages of one request arrive together. The last one tells of most fetches that are on their way, for a tenth of the
+        // cost.
         if !self.are_resident(end.saturating_sub(1).max(first), end)? {
             return Ok(false);
         }

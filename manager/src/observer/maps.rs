@@ -4,8 +4,8 @@
 //! 7f2c4e600000-7f2c4e622000 r--p 00026000 fe:00 1835023   /usr/lib/libc.so.6
 //! ```
 //!
-//! A mapping that continues the one before it, in memory and in the same file, is joined to it: the loader maps a library in four
-//! pieces with different rights. Mappings without a file, of removed files, and without the right to read are left out.
+//! A mapping that continues the one before it, in memory and in the same file, is joined to it: the loader maps a library in
+//! four pieces with different rights. Mappings without a file, of removed files, and without the right to read are left out.
 //!
 //! The kernel writes a line feed in a path as `\012` and leaves a backslash alone, so a path with these four characters is read
 //! wrongly. The caller compares the file's inode before it believes a path.

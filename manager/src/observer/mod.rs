@@ -10,18 +10,20 @@
 //! It needs no privilege beyond that of reading `/proc` of the same user's processes. It is a thread of its own because reading
 //! these files takes a lock of the process's memory, and may wait as long as the process waits in a page fault.
 //!
-//! **Precision.** The kernel maps up to 64 KiB of pages that are in memory around a page that is touched. So a read is seen up to
-//! 64 KiB before it is made. A page that is touched again while it is present is not seen.
+//! **Precision.** The kernel maps up to 64 KiB of pages that are in memory around a page that is touched. So a read is seen up
+//! to 64 KiB before it is made. A page that is touched again while it is present is not seen.
 //!
 //! **Pace.** The cheap sign is the count of page faults in `/proc/PID/stat`. A process is looked at every [`LOOK_MIN`] while it
-//! waits in faults, and every [`LOOK_MIN_BUSY`] while it has faults and hints are being worked off. While it does not, the interval
-//! grows to [`LOOK_MAX`]. The
-//! thread rests [`REST`] times the processor time that looks take, so all of them together take a fiftieth of a processor, whatever
-//! a process maps. It may use some processor time in advance ([`CREDIT`]), so that an order is found soon.
+//! waits in faults, and every [`LOOK_MIN_BUSY`] while it has faults and hints are being worked off. While it does not, the
+//! interval grows to [`LOOK_MAX`]. The thread rests [`REST`] times the processor time that looks take, so all of them together
+//! take a fiftieth of a processor, whatever a process maps. It may use some processor time in advance ([`CREDIT`]), so that an
+//! order is found soon.
 //!
-//! **Bounds.** A round looks at [`ROUND_MAX`] processes. While [`HELD_MAX`] observations wait for the session, no more are made.
+//! **Bounds.** A round looks at [`ROUND_MAX`] processes. While [`HELD_MAX`] observations wait for the session, no more are
+//! made.
 //!
-//! **What may fail.** A process may end or may not be looked at: then nothing is seen of it. Without a thread nothing is seen at all.
+//! **What may fail.** A process may end or may not be looked at: then nothing is seen of it. Without a thread nothing is seen
+//! at all.
 
 mod maps;
 mod order;
@@ -93,8 +95,8 @@ const STACK_BYTES: usize = 256 * 1024;
 /// Something that was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Observation {
-    /// These byte ranges of `file` became present in the memory of `process`. `waited`: how long it has waited meanwhile, if that
-    /// was probably for this file.
+    /// These byte ranges of `file` became present in the memory of `process`. `waited`: how long it has waited meanwhile, if
+    /// that was probably for this file.
     Touched {
         process: ProcessId,
         file: FileId,
@@ -168,8 +170,8 @@ impl Shared {
 }
 
 impl Observer {
-    /// An observer that has no thread yet. `bell` is rung when there are observations. `finds_orders` says whether mappings that
-    /// are touched in order are told, beside the reads while hints are being worked off.
+    /// An observer that has no thread yet. `bell` is rung when there are observations. `finds_orders` says whether mappings
+    /// that are touched in order are told, beside the reads while hints are being worked off.
     pub(crate) fn new(bell: Arc<DoneQueue>, threads: Threads, finds_orders: bool) -> Self {
         let shared = Arc::default();
         Observer { shared, bell, threads, finds_orders, is_started: false, is_busy: false }

@@ -5,15 +5,16 @@
 //! it, advances the run. Any other range begins a run. A mapping has a few runs at a time, since several threads may each go
 //! through a part of it, and a program may touch an index in between.
 //!
-//! A run that has advanced [`ADVANCES`] times, each time by [`ADVANCE_BYTES`] or more, and has gone through [`LEAST_BYTES`] in all,
-//! counts as *in order* if the process waited for pages meanwhile: a program that never waits needs no help. It counts so until other runs grow and it does not, several
-//! looks in a row. Each time that this happens, the mapping has to advance twice as often before it counts again.
+//! A run that has advanced [`ADVANCES`] times, each time by [`ADVANCE_BYTES`] or more, and has gone through [`LEAST_BYTES`] in
+//! all, counts as *in order* if the process waited for pages meanwhile: a program that never waits needs no help. It counts so
+//! until other runs grow and it does not, several looks in a row. Each time that this happens, the mapping has to advance twice
+//! as often before it counts again.
 //!
-//! The program may say itself what it will do (`madvise`). A part that it says it touches in order has a run that counts at once,
-//! and that loses its order like others. What is touched in a part that it says it touches at random shows no order.
+//! The program may say itself what it will do (`madvise`). A part that it says it touches in order has a run that counts at
+//! once, and that loses its order like others. What is touched in a part that it says it touches at random shows no order.
 //!
-//! The kernel maps 64 KiB around a touched page, and reads 128 KiB around one that is missing. So what is nearer than that is the
-//! kernel's doing as likely as the program's, and shows no order.
+//! The kernel maps 64 KiB around a touched page, and reads 128 KiB around one that is missing. So what is nearer than that is
+//! the kernel's doing as likely as the program's, and shows no order.
 
 use std::ops::Range;
 
@@ -41,7 +42,8 @@ const STRAYS: u32 = 3;
 /// How often a mapping may lose its order and be believed again.
 const LOSSES_MAX: u32 = 5;
 
-/// Parts of a mapping that are known to be touched at random. Programs advise about a whole mapping, or about a few parts of it.
+/// Parts of a mapping that are known to be touched at random. Programs advise about a whole mapping, or about a few parts of
+/// it.
 const RANDOM_MAX: usize = 8;
 
 /// What a look says about a mapping's order.
@@ -187,8 +189,8 @@ impl Order {
         }
     }
 
-    /// Joins a run whose front has come to the start of another with that one. A look takes some time, so it may see a later part
-    /// of what the program touches meanwhile and not the earlier one.
+    /// Joins a run whose front has come to the start of another with that one. A look takes some time, so it may see a later
+    /// part of what the program touches meanwhile and not the earlier one.
     fn join(&mut self) {
         let mut at = 0;
         while at < self.runs.len() {

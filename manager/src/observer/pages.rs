@@ -4,9 +4,9 @@
 //! * **B.** Before that, each page is a word of the file. A set bit 63 says that it is present, bit 62 that it is in swap; both
 //!   are told without privilege.
 //!
-//! A page counts as present if it was touched and is still there, or in swap. A page that the process has written to counts too,
-//! since it was read from the file first. The kernel may map up to 64 KiB of pages around one that is touched, if they are in
-//! the page cache: "present" says that the process has been near.
+//! A page counts as present if it was touched and is still there, or in swap. A page that the process has written to counts
+//! too, since it was read from the file first. The kernel may map up to 64 KiB of pages around one that is touched, if they are
+//! in the page cache: "present" says that the process has been near.
 //!
 //! Both hold the lock of the process's mappings (shared) for as long as one piece of [`PIECE_BYTES`] takes. They wait while the
 //! process holds it alone.
@@ -21,7 +21,8 @@ use rustix::io::Errno;
 
 use crate::driver::residency::page_bytes;
 
-/// Bytes of memory that one system call looks at, so that the process can map and unmap soon. A scan of 64 MiB takes about 0.1 ms.
+/// Bytes of memory that one system call looks at, so that the process can map and unmap soon. A scan of 64 MiB takes about
+/// 0.1 ms.
 const PIECE_BYTES: u64 = 64 << 20;
 
 /// Ranges that one system call returns.
@@ -127,8 +128,8 @@ impl Scanner {
             categories_told: PAGE_IS_PRESENT,
             ..ScanArg::default()
         };
-        // SAFETY: the argument has the layout that the kernel expects (tested below), and tells it of a buffer that outlives the
-        // call and has room for as many regions. The kernel writes whole regions only.
+        // SAFETY: the argument has the layout that the kernel expects (tested below), and tells it of a buffer that outlives
+        // the call and has room for as many regions. The kernel writes whole regions only.
         let found = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) };
         let found = usize::try_from(found)
             .map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))?;

@@ -1,8 +1,8 @@
 //! Which pages of a mapping were present at the last look, and which are new.
 //!
-//! Pages are numbered from the start of the mapping, and kept as bits of chunks of 512 (2 MiB, a page of page tables). Each look
-//! replaces what is known of the chunks that it looks at: a page that the kernel took away and the process touched again is new
-//! again.
+//! Pages are numbered from the start of the mapping, and kept as bits of chunks of 512 (2 MiB, a page of page tables). Each
+//! look replaces what is known of the chunks that it looks at: a page that the kernel took away and the process touched again
+//! is new again.
 //!
 //! Memory: some 100 bytes for each chunk with a present page, up to [`CHUNKS_MAX`]. Beyond that, pages are taken for old.
 

@@ -3,10 +3,10 @@
 //! The kernel counts a fault as *major* if it begins to read the page, and not if another read has begun. So a program that
 //! follows the kernel's read-ahead waits for most of its time without a major fault. Time without a processor tells of that:
 //!
-//! * **A.** A process with one thread: the time that has passed, less the time on a processor and the time in its queue. These are
-//!   known to the nanosecond.
-//! * **B.** Of several threads only processor time is known, all together and in ticks of 10 ms. Where it is less than the time that
-//!   has passed, the process has waited. Where one thread waits and others compute, that is not seen.
+//! * **A.** A process with one thread: the time that has passed, less the time on a processor and the time in its queue. These
+//!   are known to the nanosecond.
+//! * **B.** Of several threads only processor time is known, all together and in ticks of 10 ms. Where it is less than the time
+//!   that has passed, the process has waited. Where one thread waits and others compute, that is not seen.
 //!
 //! A process that sleeps or waits for something else counts as waiting too. That does no harm where it touches no new pages of
 //! mapped files meanwhile. [`Since::is_for_pages`] tells the two apart where it can.
@@ -173,7 +173,8 @@ mod tests {
         assert_eq!(Scheduled::of(b"100"), None);
     }
 
-    /// What each of `looks` says, 5 ms apart. A look tells the ns on a processor, the ticks and the faults since the one before.
+    /// What each of `looks` says, 5 ms apart. A look tells the ns on a processor, the ticks and the faults since the one
+    /// before.
     fn waited(threads: u64, looks: &[(u64, u64, u64)]) -> Vec<Option<u64>> {
         let (mut waits, mut now) = (Waits::default(), Instant::now());
         let mut stat = Stat { threads, major_faults: 0, ..STAT };

@@ -1,11 +1,11 @@
 //! One process, as it is seen from outside.
 //!
 //! A look at a process reads `/proc/PID/stat`. Its counts of page faults say whether there is anything to see: pages become
-//! present by faults alone. Only if there is are the mappings of files scanned. The list of mappings is read again when the size
-//! of the process's memory has changed, and now and then.
+//! present by faults alone. Only if there is are the mappings of files scanned. The list of mappings is read again when the
+//! size of the process's memory has changed, and now and then.
 //!
-//! Advice of the process about its memory has the list of mappings read at once, since addresses mean what they meant then for a
-//! short time only.
+//! Advice of the process about its memory has the list of mappings read at once, since addresses mean what they meant then for
+//! a short time only.
 //!
 //! A process is known by its number and the time of its start, so that a later process with the number is not taken for it. All
 //! files of a look are opened from one descriptor of `/proc/PID`, which stays with the process.
@@ -40,8 +40,8 @@ const LIST_MAX_BYTES: u64 = 16 << 20;
 /// The list is read again after this time if there are faults, although nothing hints at a change.
 const LIST_BELIEVED: Duration = Duration::from_secs(1);
 
-/// If the size of memory has changed, the list is read again after this multiple of the time that reading it took: a list of 200
-/// mappings takes 0.2 ms.
+/// If the size of memory has changed, the list is read again after this multiple of the time that reading it took: a list of
+/// 200 mappings takes 0.2 ms.
 const LIST_REST: u32 = 100;
 
 /// The same if the process waits for pages and no known mapping has new ones.
@@ -150,8 +150,8 @@ impl Watched {
         }
     }
 
-    /// Ends the orders of mappings in which nothing was touched for long. The fetched blocks do not bind memory of the budget for
-    /// ever, and reads need not be watched.
+    /// Ends the orders of mappings in which nothing was touched for long. The fetched blocks do not bind memory of the budget
+    /// for ever, and reads need not be watched.
     fn end_idle_orders(&mut self, looker: &mut Looker<'_>) {
         let process = self.id;
         let is_over = |known: &Known| {
@@ -363,8 +363,8 @@ mod tests {
 
     const BYTES: usize = 1 << 20;
 
-    /// What advice about a part of a mapping of this process is taken for: of `kinds`, about the addresses from `from` to `to` after
-    /// its start. The file ends in the middle of the mapping.
+    /// What advice about a part of a mapping of this process is taken for: of `kinds`, about the addresses from `from` to `to`
+    /// after its start. The file ends in the middle of the mapping.
     fn told(kinds: &[AdviceKind], from: i64, to: i64) -> (FileId, Vec<Observation>) {
         let file = tempfile::NamedTempFile::new().expect("a file");
         file.as_file().set_len(BYTES as u64 / 2).expect("a sparse file");

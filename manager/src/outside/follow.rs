@@ -215,8 +215,8 @@ impl Spread<'_, '_> {
         spread_bytes
     }
 
-    /// The stream that a read of `block` has advanced. Where two streams name a file (a list, and the arguments), `stream` may not
-    /// be the one that the policy has taken the read for. Without this, that block would be told for ever.
+    /// The stream that a read of `block` has advanced. Where two streams name a file (a list, and the arguments), `stream` may
+    /// not be the one that the policy has taken the read for. Without this, that block would be told for ever.
     fn advanced(&self, stream: StreamId, block: Block) -> StreamId {
         let policy = &*self.tell.policy;
         let stays = policy.expected(stream).is_some_and(|(next, _)| next == block);

@@ -14,9 +14,8 @@
 //! process with its number is never taken for it. No name of a program's is followed to a file: `statx` on an open descriptor
 //! is answered from the inode in memory ([`AT_STATX_DONT_SYNC`](rustix::fs::AtFlags::STATX_DONT_SYNC)).
 //!
-//! Cost: the thread uses at most 2 % of a processor ([`pace`]), some of it in advance, and looks rarely while no hints are worked
-//! off. Bounds: see
-//! [`tree::KNOWN_MAX`], [`samples::FILES_MAX`] and [`SIGHTINGS_MAX`].
+//! Cost: the thread uses at most 2 % of a processor ([`pace`]), some of it in advance, and looks rarely while no hints are
+//! worked off. Bounds: see [`tree::KNOWN_MAX`], [`samples::FILES_MAX`] and [`SIGHTINGS_MAX`].
 //!
 //! What may fail: a process of another user, or one with raised rights, shows nothing to anybody but root. It is then not seen.
 //! Reads between the last sample and a process's end are not seen either.

@@ -99,9 +99,8 @@ impl Tree {
         })
     }
 
-    /// Finds new processes, and judges those that have executed another program. Returns whether anything has changed, or is yet
-    /// to begin. `now`
-    /// is the time since some beginning; `watched` processes are being watched.
+    /// Finds new processes, and judges those that have executed another program. Returns whether anything has changed, or is
+    /// yet to begin. `now` is the time since some beginning; `watched` processes are being watched.
     pub(super) fn walk(&mut self, now: Duration, watched: usize) -> bool {
         let before = self.known.len();
         let mut has_changed = self.find(now);

@@ -1,9 +1,10 @@
-//! What programs touch and read, with the paths of the files: for [learning](super::learning) and for [recordings](super::recording).
+//! What programs touch and read, with the paths of the files: for [learning](super::learning) and for
+//! [recordings](super::recording).
 //!
-//! Names come from the touches of programs, files and their parts from records of reads, from page tables, and from the positions
-//! of open files of programs outside. A read names a file by its number. An open is a record, which has the number, and a touch,
-//! which has the path; both returned at the same time. So a turn first takes in its records of opens, then its touches, then its
-//! reads.
+//! Names come from the touches of programs, files and their parts from records of reads, from page tables, and from the
+//! positions of open files of programs outside. A read names a file by its number. An open is a record, which has the number,
+//! and a touch, which has the path; both returned at the same time. So a turn first takes in its records of opens, then its
+//! touches, then its reads.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -155,8 +156,8 @@ impl Accesses {
         }
     }
 
-    /// Takes in the reads of this turn, after its touches. A file that was opened while nobody wanted to know is looked for among
-    /// those that the process has open.
+    /// Takes in the reads of this turn, after its touches. A file that was opened while nobody wanted to know is looked for
+    /// among those that the process has open.
     pub(super) fn take_calls(
         &mut self,
         process: ReaderId,

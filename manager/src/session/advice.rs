@@ -1,8 +1,8 @@
 //! A program's own advice (`posix_fadvise`, `readahead`, `MAP_POPULATE`, `madvise`) as disclosures.
 //!
 //! The library forwards the advice first and records it then. The kernel does with it what it does without foretell: it cuts
-//! `WILLNEED` to the device's read-ahead limit, say. As a disclosure, all of the range is fetched, as deep as the device allows and
-//! as far ahead as the budget allows.
+//! `WILLNEED` to the device's read-ahead limit, say. As a disclosure, all of the range is fetched, as deep as the device allows
+//! and as far ahead as the budget allows.
 //!
 //! | advice | about a file | about memory |
 //! |---|---|---|
@@ -12,16 +12,18 @@
 //! | *normal* | nothing | takes back *random* |
 //! | *once* | nothing | the kernel has none |
 //!
-//! Ranges are disclosed in the order in which the program gave its advice. *Needed* memory of up to 128 KiB is left to the kernel.
+//! Ranges are disclosed in the order in which the program gave its advice. *Needed* memory of up to 128 KiB is left to the
+//! kernel.
 //!
-//! The record of advice about a file names the descriptor and the file's identity. The path comes from `/proc`, where a link names
-//! the file that is open, so it may be another file by now. The lookup compares the identity, and drops the hint if it differs.
+//! The record of advice about a file names the descriptor and the file's identity. The path comes from `/proc`, where a link
+//! names the file that is open, so it may be another file by now. The lookup compares the identity, and drops the hint if it
+//! differs.
 //!
-//! Advice about memory names addresses. The observer finds out which files are mapped there, since that may wait for a lock of the
-//! process's memory.
+//! Advice about memory names addresses. The observer finds out which files are mapped there, since that may wait for a lock of
+//! the process's memory.
 //!
-//! A file of which other hints are known is left to them: `cat` gives advice for each of its arguments. Advice of the same process
-//! about another part of the file is no such hint.
+//! A file of which other hints are known is left to them: `cat` gives advice for each of its arguments. Advice of the same
+//! process about another part of the file is no such hint.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -37,11 +39,12 @@ use crate::observer::{MemoryAdvice, Needed};
 use crate::source::{Certainty, Disclosure};
 use crate::sources::Origin;
 
-/// Sequential advice about a smaller file is left to the kernel, which reads ahead as far as the program reads such a file at once.
+/// Sequential advice about a smaller file is left to the kernel, which reads ahead as far as the program reads such a file at
+/// once.
 const SEQUENTIAL_MIN_BYTES: u64 = 1 << 20;
 
-/// Advice that so little memory is needed is left to the kernel, which reads as much for one advice where the device's read-ahead
-/// has its default. A hint would cost processor time and fetch nothing.
+/// Advice that so little memory is needed is left to the kernel, which reads as much for one advice where the device's
+/// read-ahead has its default. A hint would cost processor time and fetch nothing.
 const NEEDED_MIN_BYTES: u64 = 128 << 10;
 
 /// Files of a process that are remembered as disclosed by its advice. Beyond that, those that no hint names are forgotten.

@@ -1,8 +1,8 @@
 //! Disclosures become hints: those of sources, of the folders that they name, and of processes.
 //!
 //! A source is asked for more while few of its hints wait in the policy and there is room for them. A folder that was found is
-//! listed by a source of its own, a bounded number at a time. A path is not touched here: its device comes from the mount table,
-//! and its file from a lookup later.
+//! listed by a source of its own, a bounded number at a time. A path is not touched here: its device comes from the mount
+//! table, and its file from a lookup later.
 
 use std::sync::Arc;
 

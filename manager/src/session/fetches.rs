@@ -1,8 +1,8 @@
 //! The fetches and lookups that the policy wants: started, and their ends told to it.
 //!
-//! A search of the policy that is not done goes on in the next turn, so that events are taken in between. A lookup that fails is
-//! void for a guess, and a refusal for a name that was given. No fetch is started while [`Warmth`](super::warmth::Warmth) pauses
-//! them.
+//! A search of the policy that is not done goes on in the next turn, so that events are taken in between. A lookup that fails
+//! is void for a guess, and a refusal for a name that was given. No fetch is started while [`Warmth`](super::warmth::Warmth)
+//! pauses them.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Tells processes whether programs that they execute again and again are worth following ([`Following`](crate::following::Following)).
+//! Tells processes whether programs that they execute again and again are worth following
+//! ([`Following`](crate::following::Following)).
 //!
 //! All are followed in a run that is recorded, and where the user has said what will be read (hints, `--replay`): what is read
 //! ahead for a program that is not followed would count as unread.

@@ -1,13 +1,13 @@
 //! Learning: keeps what the run touches, and looks ahead in what earlier runs of the workload have touched.
 //!
-//! What programs do comes from [`Accesses`](super::accesses::Accesses), which knows the paths. [`foretell_learn`] decides what to
-//! keep and what to ask for. Here is what surrounds it: what it is told of the run, when a run is watched, and when a lesson is
-//! saved. [`ahead`] asks for names and files.
+//! What programs do comes from [`Accesses`](super::accesses::Accesses), which knows the paths. [`foretell_learn`] decides what
+//! to keep and what to ask for. Here is what surrounds it: what it is told of the run, when a run is watched, and when a lesson
+//! is saved. [`ahead`] asks for names and files.
 //!
 //! A recording by hand (`--replay`) takes the place of the profile. The store may be left out then.
 //!
-//! A run is watched from its start, and while its calls wait or a replay goes on. So a run whose data is in memory costs what it
-//! costs without learning, and teaches nothing.
+//! A run is watched from its start, and while its calls wait or a replay goes on. So a run whose data is in memory costs what
+//! it costs without learning, and teaches nothing.
 //!
 //! The profile is read by a thread of its own, since the folder may lie on a slow file system. It is changed after the run, and
 //! every [`SAVED_EVERY`] of a long one, each time in the place of the change before ([`Lesson`]).
@@ -313,7 +313,8 @@ impl Learning {
         }
     }
 
-    /// A process has touched parts of a mapped file. `first_ns`: when it was used first, on CLOCK_MONOTONIC, if that was before now.
+    /// A process has touched parts of a mapped file. `first_ns`: when it was used first, on CLOCK_MONOTONIC, if that was before
+    /// now.
     pub(super) fn mapped(
         &mut self,
         (FileId(number), path): (FileId, &Path),
@@ -450,8 +451,8 @@ impl Learning {
     }
 }
 
-/// Reads the recording, or the profile of this very command or of commands like it, by a thread. `None` if there can be no thread,
-/// or there is nothing to read.
+/// Reads the recording, or the profile of this very command or of commands like it, by a thread. `None` if there can be no
+/// thread, or there is nothing to read.
 fn load(
     replay: Option<Replayed>,
     store: Option<(Store, Workload)>,

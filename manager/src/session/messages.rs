@@ -1,7 +1,7 @@
 //! Messages of the control socket: introductions of programs, hints, cancels and ends.
 //!
-//! A hint without [room](super::room) stays in its socket, with all messages behind it: a program that hints too much blocks only
-//! itself.
+//! A hint without [room](super::room) stays in its socket, with all messages behind it: a program that hints too much blocks
+//! only itself.
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -114,8 +114,8 @@ impl Session {
         }
     }
 
-    /// A process begins a program. Short programs are over before their first names are seen, so if somebody wants to know these,
-    /// the folder of this one is asked for now; if it has ended, that of its parent stands in, or that of the run.
+    /// A process begins a program. Short programs are over before their first names are seen, so if somebody wants to know
+    /// these, the folder of this one is asked for now; if it has ended, that of its parent stands in, or that of the run.
     fn begins_program(&mut self, program: &mut Program, parent: Option<u64>, name: &str) {
         let process = program.reader();
         self.accesses.begins(process, parent, name);

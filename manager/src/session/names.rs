@@ -1,8 +1,8 @@
 //! The paths that a process names, as absolute ones.
 //!
 //! A path begins at the working folder, at a folder that the process has opened, or at a descriptor. The working folder and
-//! descriptors are read from `/proc` ([`ProcessFiles`]), later than the process has used them, so they may have changed. A wrong
-//! one costs a few lookups.
+//! descriptors are read from `/proc` ([`ProcessFiles`]), later than the process has used them, so they may have changed. A
+//! wrong one costs a few lookups.
 //!
 //! `.` and doubled slashes are taken out, and `..` with the name before it. That name may be a symbolic link, so the result may
 //! be another folder's path: asking the file system would have to wait. Paths of a process with another root or other mounts
@@ -85,7 +85,8 @@ impl Names {
         };
     }
 
-    /// The folder and the name in it that `touch` names; the name is empty for `/`. Notes which folder it has opened or moved to.
+    /// The folder and the name in it that `touch` names; the name is empty for `/`. Notes which folder it has opened or moved
+    /// to.
     pub(super) fn place(
         &mut self,
         process: ProcessId,

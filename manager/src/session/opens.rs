@@ -14,8 +14,8 @@
 //!
 //! While records come, the pipe is polled, so that a program that opens many files does not wake the manager for each.
 //!
-//! Bounds: [`OPENERS_MAX`] processes, [`THREADS_MAX`] threads, [`MEETINGS_MAX`] looks at `/proc` and [`TAKES_MAX`] reads of the pipe
-//! in a turn; memory of walks as for all programs.
+//! Bounds: [`OPENERS_MAX`] processes, [`THREADS_MAX`] threads, [`MEETINGS_MAX`] looks at `/proc` and [`TAKES_MAX`] reads of the
+//! pipe in a turn; memory of walks as for all programs.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};

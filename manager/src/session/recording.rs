@@ -1,8 +1,8 @@
 //! A recording of the run: all that programs touch and read becomes events of a [recording](foretell_learn::recording).
 //!
 //! Events come from [`Accesses`](super::accesses), which knows the paths. They are encoded here, some 50 ns each, and a thread
-//! writes the chunks ([`crate::recorded`]). The session never waits for that thread: up to [`CHUNKS_WAITING_MAX`] chunks wait for
-//! it, and events beyond that are lost and counted.
+//! writes the chunks ([`crate::recorded`]). The session never waits for that thread: up to [`CHUNKS_WAITING_MAX`] chunks wait
+//! for it, and events beyond that are lost and counted.
 //!
 //! While a run is recorded, all programs report all names and reads. Nothing else is changed: nothing is prefetched.
 
@@ -50,8 +50,8 @@ pub(super) struct Recording {
     began_ns: u64,
     flushed_ns: u64,
     files: HashMap<FileId, PathId>,
-    /// Hashes of the paths that command lines of programs have named. Words that the run does not touch, such as passwords, are not
-    /// written.
+    /// Hashes of the paths that command lines of programs have named. Words that the run does not touch, such as passwords, are
+    /// not written.
     named: HashSet<u64>,
     counts: RecordReport,
 }

@@ -1,7 +1,7 @@
 //! Whether there is memory for more hints.
 //!
-//! The bytes that the manager keeps are bounded, for each hinter and for all together. Without room, a source is not asked, and a
-//! socket is not read: its program waits at last, and no other does.
+//! The bytes that the manager keeps are bounded, for each hinter and for all together. Without room, a source is not asked, and
+//! a socket is not read: its program waits at last, and no other does.
 
 use foretell_policy::HinterId;
 use foretell_protocol::RING_HEADER_BYTES;

@@ -183,8 +183,8 @@ impl Walking {
         }
     }
 
-    /// Takes in what a process has touched in this turn. Paths that its command line names tell nothing of a walk: the program goes
-    /// from word to word, and ends with the last one.
+    /// Takes in what a process has touched in this turn. Paths that its command line names tell nothing of a walk: the program
+    /// goes from word to word, and ends with the last one.
     pub(super) fn take(
         &self,
         (ReaderId(process), walker): (ReaderId, &mut Walker),

@@ -7,8 +7,8 @@
 //!
 //! The script of a shell (`sh -c SCRIPT`) is no name. Its commands are processes with arguments of their own.
 //!
-//! Folders are disclosed for programs that are known to read whole trees when told to. A search that names no folder searches the
-//! working folder. A search of some files only (`--include`) discloses no folder: it would be hints for all the others.
+//! Folders are disclosed for programs that are known to read whole trees when told to. A search that names no folder searches
+//! the working folder. A search of some files only (`--include`) discloses no folder: it would be hints for all the others.
 //!
 //! Words that name what will be written are left out: the last one of a copy, the one behind `-o`, the archive of `tar c`.
 //!

@@ -8,7 +8,8 @@
 //!
 //! * `segments`: `[offset, length]` in bytes, in the order in which they will be read.
 //! * `order`: `"given"` (the default), or `"any"` if the segments may be read in any order.
-//! * `stride`: `[distance, count]` stands for `count` segments like the single one given, `distance` bytes from one to the next.
+//! * `stride`: `[distance, count]` stands for `count` segments like the single one given, `distance` bytes from one to the
+//!   next.
 //! * `repeat`: how many times all of it will be read.
 //!
 //! Empty lines are skipped. A line that begins with `{` is JSON, so a path that begins with `{` must be written as JSON.
@@ -110,8 +111,8 @@ enum LineOrder {
     Any,
 }
 
-/// The error with its column, if it has one. The line number that serde_json gives is left out: it parses each line as a text of
-/// its own.
+/// The error with its column, if it has one. The line number that serde_json gives is left out: it parses each line as a text
+/// of its own.
 fn in_line(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match (error.line(), error.column()) {

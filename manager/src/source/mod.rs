@@ -4,8 +4,8 @@
 //! more only as its earlier hints are worked off. So a source of any length takes bounded memory.
 //!
 //! The list [`KINDS`] names the sources that `foretell run` has options for. To add one, write a file of this folder with its
-//! `KIND`, and add its `mod` and its entry here. Not in the list is [`walk`]: it discloses the files below a folder that another
-//! source has named.
+//! `KIND`, and add its `mod` and its entry here. Not in the list is [`walk`]: it discloses the files below a folder that
+//! another source has named.
 
 pub mod arguments;
 pub mod list;

@@ -1,12 +1,12 @@
 //! Hints from a folder: every regular file below it.
 //!
-//! Files come in the order in which the program visits them ([`Visits`]), and a subfolder's files at the subfolder's place. Many
-//! programs visit them as the folder lists them (`grep -r`, `tar c`). Symbolic links are not followed. A folder that cannot be listed
-//! is left out: the program will meet the same error and report it.
+//! Files come in the order in which the program visits them ([`Visits`]), and a subfolder's files at the subfolder's place.
+//! Many programs visit them as the folder lists them (`grep -r`, `tar c`). Symbolic links are not followed. A folder that
+//! cannot be listed is left out: the program will meet the same error and report it.
 //!
 //! A folder is open only while it is listed. The consumer of the files may be slow, and an open folder keeps its file system
-//! from being unmounted. So a folder is listed in parts, each from the place where the last one ended. A part that is to be sorted
-//! is larger: only folders beyond 64 Ki entries come in several sorted parts.
+//! from being unmounted. So a folder is listed in parts, each from the place where the last one ended. A part that is to be
+//! sorted is larger: only folders beyond 64 Ki entries come in several sorted parts.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};

@@ -118,7 +118,8 @@ impl Classes {
         }
     }
 
-    /// Whether the program is expected to do `action` to entries of `class`. Unmet classes are expected as others of their kind.
+    /// Whether the program is expected to do `action` to entries of `class`. Unmet classes are expected as others of their
+    /// kind.
     pub(super) fn expects(&self, action: Action, class: ClassId) -> bool {
         match self.met(action, class) {
             Expectation::Taken => true,

@@ -1,6 +1,7 @@
 //! The folders that a process has to do with: their listings, and what was done to each entry.
 //!
-//! Memory is bounded ([`FOLDERS_MAX`], [`ENTRIES_MAX`]): beyond a bound the folders that were used least recently are forgotten.
+//! Memory is bounded ([`FOLDERS_MAX`], [`ENTRIES_MAX`]): beyond a bound the folders that were used least recently are
+//! forgotten.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 //! Decides what to look up, list and read ahead for one process. It is pure: it does no I/O and reads no clock.
 //!
 //! How:
-//! * A. A process's calls arrive as [`Touch`]es of an entry of a folder. Each is one [`Action`]: look at attributes, open, list.
-//!   The actions are followed apart, since a program may ask for the attributes of all files and open the headers.
+//! * A. A process's calls arrive as [`Touch`]es of an entry of a folder. Each is one [`Action`]: look at attributes, open,
+//!   list. The actions are followed apart, since a program may ask for the attributes of all files and open the headers.
 //! * B. A folder that a waiting process has opened is listed, and so is one of which it has touched [`SIBLINGS`] entries
 //!   (`git status` lists no folder before it has looked at all files). Touches that came before the listing are made up for.
 //! * C. Each touch is a step from an entry to the next. [`belief`] tells which order of the folder's entries the steps follow,

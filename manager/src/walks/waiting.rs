@@ -1,7 +1,7 @@
 //! Whether a process waits for names, so that looking them up ahead is worth anything.
 //!
-//! Where all is in memory, a lookup ahead costs more than it saves. So there is an allowance, in lookups: a call that has waited
-//! adds to it, and so does a lookup ahead that waited. A call that did not wait and a lookup that did not take from it.
+//! Where all is in memory, a lookup ahead costs more than it saves. So there is an allowance, in lookups: a call that has
+//! waited adds to it, and so does a lookup ahead that waited. A call that did not wait and a lookup that did not take from it.
 //! Each device has its own: a program may wait for a network while its configuration is in memory.
 //!
 //! A call that took long may have lost the processor rather than waited for a device. Lookups ahead tell which: while none of

@@ -1,8 +1,8 @@
 //! A hash table of handles. A handle is a number below 2³¹ for something that the table's owner keeps elsewhere and compares.
 //!
 //! The table is an array of [lines](crate::tables::walk). Each line has eight handles and 32 bits of the hash of each. These
-//! bits give the home of an entry when the table grows. They also show nearly always whether a handle is the right one before its
-//! object is looked at. So a search costs about one cache miss, which is what counts with millions of blocks.
+//! bits give the home of an entry when the table grows. They also show nearly always whether a handle is the right one before
+//! its object is looked at. So a search costs about one cache miss, which is what counts with millions of blocks.
 //!
 //! * **A. Overflow.** Each line counts the entries that passed it on their walk because it was full. The count takes the bits
 //!   that its eight handles leave. A search ends at a line whose count is zero. When an entry leaves, the counts from its home

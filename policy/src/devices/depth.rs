@@ -6,12 +6,12 @@
 //! A device does not say which case it is. The order of its completions does:
 //!
 //! * **A.** *Sample*: begin with a few lookups at a time. If they complete out of order, or all together, the device serves
-//!   several at once or sorts them: go deep (C). If they complete one after another in the order in which they began, go shallow (B). A
-//!   sample is a small part of the names, so that it costs little where lookups should not have run ahead.
-//! * **B.** *Shallow*: two fetches at a time, which is best on one disk in order. If the data of the sample complete out of order
-//!   after all, or if completions become rarer than in the sample, go deep.
-//! * **C.** *Deep*: the queue is not bounded here, once a fetch has brought data that was not in memory. Until then the bound is
-//!   [`DEPTH_FIRST`], since where everything is cached a deep queue is only work.
+//!   several at once or sorts them: go deep (C). If they complete one after another in the order in which they began, go
+//!   shallow (B). A sample is a small part of the names, so that it costs little where lookups should not have run ahead.
+//! * **B.** *Shallow*: two fetches at a time, which is best on one disk in order. If the data of the sample complete out of
+//!   order after all, or if completions become rarer than in the sample, go deep.
+//! * **C.** *Deep*: the queue is not bounded here, once a fetch has brought data that was not in memory. Until then the bound
+//!   is [`DEPTH_FIRST`], since where everything is cached a deep queue is only work.
 //!
 //! A device that was idle for a second is sampled again: the next files may lie differently.
 //!
@@ -21,8 +21,9 @@
 //! Not here: how many requests a device serves at once, as measured over a longer time (`Load` in `device.rs`); and overdue
 //! lookups, which do not count against the depth.
 //!
-//! Limits: an answer is for the whole list, unless the device rests; a list whose files further on lie differently is not sampled
-//! again. Completions are counted, not bytes: files of many clusters on one disk may be taken for a device that goes deep.
+//! Limits: an answer is for the whole list, unless the device rests; a list whose files further on lie differently is not
+//! sampled again. Completions are counted, not bytes: files of many clusters on one disk may be taken for a device that goes
+//! deep.
 //!
 //! Cost: O([`SAMPLE_MAX`]) a completion while it samples, then O(1).
 
@@ -55,13 +56,13 @@ pub(crate) const DEPTH_FIRST: usize = 32;
 /// Unit: fetches. Reason: measured (test table_of_depths).
 const DEPTH_SHALLOW: usize = 2;
 
-/// Fetches complete in order if fewer than this share of their pairs are inverted. In a random order it is half of them, and less
-/// than this in one of 30 orders of eight, and one of 300 orders of 16.
+/// Fetches complete in order if fewer than this share of their pairs are inverted. In a random order it is half of them, and
+/// less than this in one of 30 orders of eight, and one of 300 orders of 16.
 /// Unit: ratio. Reason: measured (test table_of_depths).
 const IN_ORDER: f64 = 0.25;
 
-/// Completions in order have come together, as from a server with latency, if one took as long as this many more after it. The arm
-/// of a disk gets anywhere in the time of about ten.
+/// Completions in order have come together, as from a server with latency, if one took as long as this many more after it. The
+/// arm of a disk gets anywhere in the time of about ten.
 /// Unit: ratio. Reason: measured (test table_of_depths).
 const TOGETHER: f64 = 24.0;
 

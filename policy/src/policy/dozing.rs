@@ -1,7 +1,7 @@
 //! Case G: what ends dozing, and which fetches count towards it.
 //!
-//! A program that waited for a file has brought it into memory. Finding its blocks there says nothing about the files behind them:
-//! the program may only be ahead of the fetches. So the last files that programs have waited for are remembered.
+//! A program that waited for a file has brought it into memory. Finding its blocks there says nothing about the files behind
+//! them: the program may only be ahead of the fetches. So the last files that programs have waited for are remembered.
 
 use std::collections::VecDeque;
 

@@ -19,8 +19,8 @@ impl Policy {
     }
 
     /// The stream that `reader` may belong to and that expects a read of `file` soonest, the number of accesses before that
-    /// one, and its block. It is the next access, or one to the beginning of the file. Of several streams that expect it equally
-    /// soon, the one that the reader follows. `None` if no stream has such an access ahead.
+    /// one, and its block. It is the next access, or one to the beginning of the file. Of several streams that expect it
+    /// equally soon, the one that the reader follows. `None` if no stream has such an access ahead.
     pub fn expecting(&mut self, reader: ReaderId, file: FileId) -> Option<(StreamId, u64, Block)> {
         let named = self.arbiter.streams().named_by(file);
         let named: Vec<_> = named.iter().copied().take(STREAMS_ASKED_MAX).collect();

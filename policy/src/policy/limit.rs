@@ -4,8 +4,8 @@ use super::Policy;
 use crate::time::Nanos;
 
 impl Policy {
-    /// Brings in a block only while fewer than `blocks` are in memory or in flight; at least one, and at most the capacity. Blocks
-    /// beyond it stay until others need their room, or [`shed`](Self::shed) lets them go. Takes O(open streams).
+    /// Brings in a block only while fewer than `blocks` are in memory or in flight; at least one, and at most the capacity.
+    /// Blocks beyond it stay until others need their room, or [`shed`](Self::shed) lets them go. Takes O(open streams).
     pub fn set_limit(&mut self, blocks: u64) {
         let blocks = blocks.clamp(1, self.config.capacity_blocks);
         if blocks == self.limit_blocks() {

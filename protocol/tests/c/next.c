@@ -1,6 +1,6 @@
 /*
- * A library that compares, for every name that foretell's library hooks, the function that look_up.c finds with the one that the
- * dynamic linker finds. It writes into the file NEXT_RESULT how many it has compared and which differ.
+ * A library that compares, for every name that foretell's library hooks, the function that look_up.c finds with the one that
+ * the dynamic linker finds. It writes into the file NEXT_RESULT how many it has compared and which differ.
  */
 #include "look_up.h"
 #include "real.h"

@@ -239,9 +239,9 @@ pub fn expected_depth(spec: &CollectiveSpec) -> u64 {
         .map_or(1, |(depth, _)| depth)
 }
 
-/// The least depth at each processor, in blocks, that reaches 96 % of the best throughput in simulation. It
-/// tests depths around [`expected_depth`] in about ten simulated runs. A run counts one to eight files, and reads one more before
-/// and one more after them. Files of more than [`SEARCHED_BLOCKS`] get the expected depth.
+/// The least depth at each processor, in blocks, that reaches 96 % of the best throughput in simulation. It tests depths around
+/// [`expected_depth`] in about ten simulated runs. A run counts one to eight files, and reads one more before and one more
+/// after them. Files of more than [`SEARCHED_BLOCKS`] get the expected depth.
 pub fn recommended_depth(spec: &CollectiveSpec) -> u64 {
     let expected = expected_depth(spec);
     if spec.file_blocks > SEARCHED_BLOCKS {

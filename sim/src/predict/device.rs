@@ -21,9 +21,9 @@ const LOCAL_1995: Storage = Storage { disk_us: 15_000, disk_bytes_per_us: 2.0, .
 
 /// All devices.
 ///
-/// Our copy of the paper has lost the numbers of its devices. Those of 1995 are assumed: a seek of 15 ms and 2 MB/s, a network of
-/// 10 ms and 1 MB/s. Their processor is a hundred times slower than the one of the recordings: 25 to 50 million instructions a
-/// second. Today's have the numbers of `sim/disks/ssd.toml` and `network.toml`.
+/// Our copy of the paper has lost the numbers of its devices. Those of 1995 are assumed: a seek of 15 ms and 2 MB/s, a network
+/// of 10 ms and 1 MB/s. Their processor is a hundred times slower than the one of the recordings: 25 to 50 million instructions
+/// a second. Today's have the numbers of `sim/disks/ssd.toml` and `network.toml`.
 pub const DEVICES: [DeviceSpec; 4] = [
     DeviceSpec {
         name: "local",

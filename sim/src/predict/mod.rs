@@ -3,16 +3,16 @@
 //! As in Griffioen and Appleton, "Improving File System Performance via Predictive Caching" (1995), *Simulation system*:
 //!
 //! An open asks the predictor, and its guesses are fetched or kept in the cache as [`foretell_learn::graph::model`]
-//! says. Some time after the open comes the read, which the recording says; it may have to wait. What it waited delays all later
-//! opens. Where a second or more lies between two opens, a person has paused, and starts again at their own time.
+//! says. Some time after the open comes the read, which the recording says; it may have to wait. What it waited delays all
+//! later opens. Where a second or more lies between two opens, a person has paused, and starts again at their own time.
 //!
 //! [`Report::read_us`] is the paper's *read complete time*: the sum of the waits.
 //!
-//! With [`Fetching::ByWorth`] a predictor is heard only while a [`Trial`] of it and of LRU alone says that its reads wait less. The
-//! combination makes this trial itself.
+//! With [`Fetching::ByWorth`] a predictor is heard only while a [`Trial`] of it and of LRU alone says that its reads wait less.
+//! The combination makes this trial itself.
 //!
-//! Where this differs from the paper: an open's fetch goes ahead of queued fetches, as foretell does it. The opens of all programs
-//! form one line, so a wait delays programs that run at the same time, too.
+//! Where this differs from the paper: an open's fetch goes ahead of queued fetches, as foretell does it. The opens of all
+//! programs form one line, so a wait delays programs that run at the same time, too.
 //!
 //! * [`stream`]: recorded runs as one stream; [`mod@device`]: the storage.
 //! * [`Predicting`]: none, a predictor of [`foretell_learn::graph`], or the oracle, which knows the next opens.

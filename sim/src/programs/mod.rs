@@ -3,7 +3,7 @@
 //! | program | reads | paper |
 //! |---|---|---|
 //! | [`search`] | each file of a set whole, in the order of its arguments: agrep | 1994 section 3.1, 1995 section 3.2 |
-//! | [`slice`](mod@slice) | the blocks of a volume of data that a plane meets: XDataSlice | 1994 section 3.2, 1995 section 3.3 |
+//! | [`slice`](mod@slice) | the blocks of a data volume that a plane meets: XDataSlice | 1994 section 3.2, 1995 section 3.3 |
 //! | [`join`] | an outer relation in sequence, an index and an inner relation at random: Postgres | 1995 section 3.4 |
 //! | [`speech`] | bursts of lookups in a large model: Sphinx | 1995 section 3.5 |
 //! | [`davidson`] | a file in sequence, again and again | 1995 section 3.6 |

@@ -46,7 +46,8 @@ pub(super) struct Reader {
     /// The acts whose reads it discloses, if these are not just its own. The first reader of a family discloses
     /// for all its descendants, and those disclose nothing.
     told: Option<Vec<usize>>,
-    /// Recorded time of its first act. A reader that another one created has the time of the reader from which all of them descend.
+    /// Recorded time of its first act. A reader that another one created has the time of the reader from which all of them
+    /// descend.
     pub(super) start: Nanos,
 }
 

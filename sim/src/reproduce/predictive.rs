@@ -1,5 +1,5 @@
-//! Griffioen and Appleton, "Improving File System Performance via Predictive Caching" (1995): the paper's curves on this project's
-//! own recordings, and the predictors compared.
+//! Griffioen and Appleton, "Improving File System Performance via Predictive Caching" (1995): the paper's curves on this
+//! project's own recordings, and the predictors compared.
 //!
 //! The recordings (`sim/traces`, made by `scripts/record-opens --workloads`) are runs of four programs: a C project that is
 //! compiled, a manual that is typeset, Python scripts, npm. A seed draws when two people start which of them

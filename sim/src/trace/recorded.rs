@@ -2,14 +2,14 @@
 //!
 //! A reader is a process. What the format lacks is derived:
 //!
-//! * A process begins with its first event. Its parent creates it then. It works until its end, which is noticed up to `LATE_NS`
-//!   later: a call of its parent in that time was made after the end.
-//! * A parent that does nothing while a child ends has waited for it, from its own last call or the child's beginning on. What was
-//!   seen meanwhile of its mapped files, it has touched before.
+//! * A process begins with its first event. Its parent creates it then. It works until its end, which is noticed up to
+//!   `LATE_NS` later: a call of its parent in that time was made after the end.
+//! * A parent that does nothing while a child ends has waited for it, from its own last call or the child's beginning on. What
+//!   was seen meanwhile of its mapped files, it has touched before.
 //! * A child that neither names nor reads anything is not in the recording, and its time is its parent's.
 //! * Calls of one process that overlap, of its threads, are put one after another by the replay.
-//! * A touched part of a mapped file is a read. It is seen some milliseconds after it was made, and the time that the process has
-//!   waited for several of them is that of the first.
+//! * A touched part of a mapped file is a read. It is seen some milliseconds after it was made, and the time that the process
+//!   has waited for several of them is that of the first.
 //!
 //! What may fail: the file cannot be read, or is no recording. One that is cut off or damaged is read up to there.
 
@@ -203,8 +203,8 @@ impl Maker {
         self.known_children().map(fork).collect()
     }
 
-    /// Puts the ends of processes before the calls that their parents made, and before the parents' own ends, while the ends were
-    /// not yet noticed.
+    /// Puts the ends of processes before the calls that their parents made, and before the parents' own ends, while the ends
+    /// were not yet noticed.
     fn settle_ends(&mut self, calls_of: &HashMap<u32, Spans>) {
         let mut numbers: Vec<u32> = self.known_children().map(|(number, _)| number).collect();
         numbers.sort_by_key(|number| (self.processes[number].began, *number)); // Parents first.

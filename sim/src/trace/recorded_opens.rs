@@ -1,8 +1,8 @@
 //! The [opens](Opens) of recordings by `foretell record`, one run each.
 //!
 //! * An open is one that succeeded, of a file. The first read of it by the same process tells when it was read.
-//! * A file that a process reads without an open in the recording, such as the program itself, its libraries, and files of programs
-//!   seen from outside, was opened at that read.
+//! * A file that a process reads without an open in the recording, such as the program itself, its libraries, and files of
+//!   programs seen from outside, was opened at that read.
 //! * A file has the size that it has now. One that is gone has the size that its reads show.
 //!
 //! Files of no disk are left out. A file is known by its path, so runs of several recordings have their files in common.

@@ -52,8 +52,8 @@ impl Memory {
         self.used_bytes += bytes;
     }
 
-    /// Puts in a file of `bytes`, at least 1 and less than 4 GiB, as the most recently used one. What has to go for it is appended to
-    /// `evicted`. A file that is larger than the cache is evicted itself.
+    /// Puts in a file of `bytes`, at least 1 and less than 4 GiB, as the most recently used one. What has to go for it is
+    /// appended to `evicted`. A file that is larger than the cache is evicted itself.
     pub fn insert(&mut self, file: u32, bytes: u64, evicted: &mut Vec<u32>) {
         if bytes > self.capacity_bytes {
             evicted.push(file);

@@ -1,18 +1,19 @@
 //! A model of a cache and its storage: for how long reads would wait if certain guesses were fetched.
 //!
-//! [`Combination`](super::Combination) keeps one for each member, which tells what the member would bring. `foretell sim predict`
-//! uses the same model as its machine. As in the 1995 paper, the cache is LRU over whole files, of which the first 256 KiB count.
+//! [`Combination`](super::Combination) keeps one for each member, which tells what the member would bring.
+//! `foretell sim predict` uses the same model as its machine. As in the 1995 paper, the cache is LRU over whole files, of which
+//! the first 256 KiB count.
 //!
-//! 1. A guess of a file that is in memory makes it the most recently used one (the paper's *prefetch algorithm*). Another is queued.
-//!    A queued file is sent when the storage has room for it, if it is still expected.
-//! 2. A read of a file in memory takes no time. One of a file on its way waits for the rest. For others the storage is asked, ahead
-//!    of all that is queued.
+//! 1. A guess of a file that is in memory makes it the most recently used one (the paper's *prefetch algorithm*). Another is
+//!    queued. A queued file is sent when the storage has room for it, if it is still expected.
+//! 2. A read of a file in memory takes no time. One of a file on its way waits for the rest. For others the storage is asked,
+//!    ahead of all that is queued.
 //!
 //! With [`Fetching::ByChance`] every guess is fetched: the paper's rule. With [`Fetching::ByWorth`] three rules of foretell's
 //! policy are added, so that a wrong guess pushes out nothing that is worth more:
 //!
-//! * A: A guess is fetched if its chance times the time that it saves is at least what its bytes are worth in the cache until the
-//!   lookahead is over (`worth`).
+//! * A: A guess is fetched if its chance times the time that it saves is at least what its bytes are worth in the cache until
+//!   the lookahead is over (`worth`).
 //! * B: A file that was fetched and is no longer expected goes first when room is needed.
 //! * C: Files that were fetched and are expected have at most half of the cache. The nearest come first.
 //!

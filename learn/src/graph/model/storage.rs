@@ -1,8 +1,8 @@
 //! The storage of the model: a disk that serves one request at a time, and a network before it or not.
 //!
-//! As in the 1995 paper (*Simulation system*): a file takes the disk's latency and its bytes at the disk's rate. A request waits
-//! until the one before has finished. A remote disk adds the network's round trip, and its bytes at the network's rate. Several
-//! requests may be in the network at a time; the disk serves them one after another.
+//! As in the 1995 paper (*Simulation system*): a file takes the disk's latency and its bytes at the disk's rate. A request
+//! waits until the one before has finished. A remote disk adds the network's round trip, and its bytes at the network's rate.
+//! Several requests may be in the network at a time; the disk serves them one after another.
 
 /// Parameters of a storage, and of the cache before it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,8 +22,8 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// The flash drive of a file server on a local network, and a cache of 1 GiB. A read comes 60 us after its open, as is usual in
-    /// the recordings of `sim/traces`.
+    /// The flash drive of a file server on a local network, and a cache of 1 GiB. A read comes 60 us after its open, as is
+    /// usual in the recordings of `sim/traces`.
     pub const REMOTE: Storage = Storage {
         disk_us: 100,
         disk_bytes_per_us: 500.0,

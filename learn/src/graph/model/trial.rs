@@ -1,8 +1,8 @@
 //! What would be if somebody's guesses were fetched: rivals see the same opens, each with a model of its own, and the one whose
 //! reads wait least is heard.
 //!
-//! Waits of late count most. The opens come at the times at which they come with the rival that is heard. A rival whose reads wait
-//! longer would be behind these times, so its model runs behind, until somebody pauses.
+//! Waits of late count most. The opens come at the times at which they come with the rival that is heard. A rival whose reads
+//! wait longer would be behind these times, so its model runs behind, until somebody pauses.
 
 use super::{Fetching, Model, Storage};
 

@@ -1,8 +1,8 @@
 //! What a byte of the cache is worth: the time that one more byte would save at an open.
 //!
-//! Files that were evicted last are remembered, up to a quarter of the cache. A miss of one of them would have been a hit if the
-//! cache were larger by that quarter. So the time of such misses, for each open and each byte of the quarter, is the worth of the
-//! cache's last bytes. TIP's buffer manager values its LRU buffers the same way (Patterson and others 1995, section 4).
+//! Files that were evicted last are remembered, up to a quarter of the cache. A miss of one of them would have been a hit if
+//! the cache were larger by that quarter. So the time of such misses, for each open and each byte of the quarter, is the worth
+//! of the cache's last bytes. TIP's buffer manager values its LRU buffers the same way (Patterson and others 1995, section 4).
 
 use std::collections::VecDeque;
 

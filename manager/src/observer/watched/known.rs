@@ -24,8 +24,8 @@ use crate::observer::presence::Presence;
 /// Parts that are known to be wholly present are looked at after this time: the kernel may have taken pages away.
 const COMPLETE_BELIEVED: Duration = Duration::from_secs(1);
 
-/// A mapping in which nothing was new is scanned at one look in `2^IDLE_STEP`, and later at one in `2^IDLE_MAX`: most mappings of
-/// most programs are libraries that are touched at the start.
+/// A mapping in which nothing was new is scanned at one look in `2^IDLE_STEP`, and later at one in `2^IDLE_MAX`: most mappings
+/// of most programs are libraries that are touched at the start.
 const IDLE_STEP: u32 = 2;
 const IDLE_MAX: u32 = 4;
 

@@ -1,8 +1,8 @@
 //! Asks, ahead of the run, for what earlier runs have touched: of this workload ([`Replay`]), and
 //! of others where no profile says what comes next ([`Predicting`](super::Predicting)).
 //!
-//! Those two say what to ask for. This module bounds how much is asked for at a time, leaves out lookups on a device whose names
-//! are in memory, and opens one stream for each device.
+//! Those two say what to ask for. This module bounds how much is asked for at a time, leaves out lookups on a device whose
+//! names are in memory, and opens one stream for each device.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -16,8 +16,8 @@ use crate::session::Session;
 use crate::source::{Certainty, Disclosure};
 use crate::sources::Origin;
 
-/// Hinter numbers of replays and of predictions begin here, one for each device: on one device all may be in memory, and nothing on
-/// another.
+/// Hinter numbers of replays and of predictions begin here, one for each device: on one device all may be in memory, and
+/// nothing on another.
 const FIRST_LEARNED: u64 = 1 << 49;
 const FIRST_PREDICTED: u64 = FIRST_LEARNED + DEVICES_MAX as u64;
 
@@ -51,7 +51,8 @@ impl Learning {
         self.looked_for(waited);
     }
 
-    /// Whether a name on this device is looked up: not if the names there are in memory, but for some, to see whether that goes on.
+    /// Whether a name on this device is looked up: not if the names there are in memory, but for some, to see whether that goes
+    /// on.
     fn looks_at(&mut self, device: DeviceId) -> bool {
         let quick = self.quick.entry(device).or_default();
         if *quick < QUICK_MAX {

@@ -2,8 +2,8 @@
 //!
 //! A program writes a record for each name only while its names are of interest: from its start, and then for as
 //! long as its calls wait or something is looked up ahead of it. Opens and reads that wait are counted in the program's ring
-//! always. So a look at the counters, every [`LOOK_MIN`] to [`LOOK_MAX`], tells when a program waits again. A program that gives
-//! up the processor may wait for names, which are not counted, so it is watched for a moment.
+//! always. So a look at the counters, every [`LOOK_MIN`] to [`LOOK_MAX`], tells when a program waits again. A program that
+//! gives up the processor may wait for names, which are not counted, so it is watched for a moment.
 //!
 //! Cost: a program that never waits is watched for [`FIRST_WATCH`], or for [`QUICK_MAX`] touches.
 
@@ -19,7 +19,8 @@ use crate::session::Session;
 /// A program whose calls have not waited for so long is not watched any more.
 pub(super) const QUIET: Nanos = Nanos(50_000_000);
 
-/// A program that has touched more names in a row without waiting, and ahead of which nothing is under way, has its names in memory.
+/// A program that has touched more names in a row without waiting, and ahead of which nothing is under way, has its names in
+/// memory.
 const QUICK_MAX: u32 = 256;
 
 /// So long it is watched from its start: most programs begin their work by then.

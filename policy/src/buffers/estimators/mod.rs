@@ -1,8 +1,8 @@
 //! Estimators: the reasons to keep a block in memory, and what each says the block is worth.
 //!
-//! Each estimator knows one reason: a block was used lately (`queues.rs`), a stream of hints will read it (`hint.rs`), it cannot
-//! leave yet (`orphan.rs`). An estimator values only the blocks that it *tracks*, and finds only the least valuable of them.
-//! The arbiter (`buffers/arbiter.rs`) compares estimators and never looks at blocks (TIP 1995, section 5.1).
+//! Each estimator knows one reason: a block was used lately (`queues.rs`), a stream of hints will read it (`hint.rs`), it
+//! cannot leave yet (`orphan.rs`). An estimator values only the blocks that it *tracks*, and finds only the least valuable of
+//! them. The arbiter (`buffers/arbiter.rs`) compares estimators and never looks at blocks (TIP 1995, section 5.1).
 //!
 //! The *list* below names the estimators of which a policy has one each. [`Estimators`] asks them in turn and tells them of
 //! events. The hint estimator is not in the list: there is one for each stream, thousands of them may be open, and a heap ranks
@@ -91,8 +91,8 @@ pub(crate) trait Estimator {
     fn pick(&mut self, scene: &mut Scene<'_>) -> Option<SlotId>;
 
     /// Asked about a block that another estimator has picked. Tracks it, and returns true, if it is worth more than `floor`
-    /// here. A block that is tracked already stays tracked, and the answer says whether it is worth more than `floor`. The caller
-    /// guarantees that estimators of the list are not offered prefetched blocks that are unread.
+    /// here. A block that is tracked already stays tracked, and the answer says whether it is worth more than `floor`. The
+    /// caller guarantees that estimators of the list are not offered prefetched blocks that are unread.
     fn offer(&mut self, scene: &mut Scene<'_>, slot: SlotId, floor: f64) -> bool;
 
     /// The slot leaves the table: stops tracking it.

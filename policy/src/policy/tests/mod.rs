@@ -88,7 +88,8 @@ fn outcome_of(work: Work, how: u8) -> Outcome {
     }
 }
 
-/// A policy over memory of its own (not the kernel's page cache), with fixed costs, and a stream that has disclosed a file of `file_blocks` blocks.
+/// A policy over memory of its own (not the kernel's page cache), with fixed costs, and a stream that has disclosed a file of
+/// `file_blocks` blocks.
 fn owned(capacity_blocks: u64, file_blocks: u64) -> (Policy, StreamId) {
     disclosed(owned_config(capacity_blocks), file_blocks)
 }
