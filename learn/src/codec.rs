@@ -433,7 +433,8 @@ mod tests {
         assert_eq!(kept.steps.iter().map(|step| step.parts.len()).sum::<usize>(), PARTS_MAX);
     }
 
-    /// A step whose bytes are `count` parts, each with its move, its length and a weight.
+    /// An encoded step of `/a` that has these parts. A part is its distance from the end of the part before it (negative:
+    /// backwards) and its length, both in blocks.
     fn step_of_parts(parts: &[(i64, u64)]) -> Vec<u8> {
         let mut out = vec![0];
         put_bytes(&mut out, b"/a");
@@ -483,7 +484,7 @@ mod tests {
         let steps = vec![Weighted { path: long, ..step }; most + 1];
         let mut bytes = encode(b"key", &Profile { steps, ..Profile::default() });
         assert_eq!(decode(&bytes).expect("whole").1.steps.len(), most);
-        // By hand: one more step, all of whose path is that of the step before.
+        // One more step, written by hand. It takes its whole path from the step before.
         let count = bytes.windows(2).position(|two| two == [128, 64]).expect("the count");
         bytes[count] += 1;
         let mut more = Vec::new();

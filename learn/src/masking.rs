@@ -42,10 +42,10 @@ const NAMES: &[&str] = &[
     "*signature",
 ];
 
-/// Names that match those, and whose values are none.
+/// Names that match [`NAMES`] or [`SECRETS`] but have harmless values.
 const HARMLESS: &[&str] = &["*[-_]file", "*[-_]stdin", "*[-_]command", "*[-_]path", "no-*"];
 
-/// Options whose value may have a user, a colon and a password.
+/// Options with a value of the form `USER:PASSWORD`. The password may be missing.
 const USER_OPTIONS: &[&str] = &["-u", "--user", "--proxy-user"];
 
 /// Words that may stand between the name and the secret: schemes of HTTP.

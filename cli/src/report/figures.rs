@@ -35,7 +35,7 @@ pub(super) struct Figures {
     stall_s: f64,
     by_origin: Vec<Named>,
     known: Vec<Known>,
-    /// Whose arguments are known.
+    /// The programs for which the recording has the arguments: all programs, or the command alone.
     arguments: &'static str,
     earlier: &'static str,
     files: Vec<FileRow>,

@@ -2,7 +2,7 @@
 //!
 //! | source | knows |
 //! |---|---|
-//! | arguments | the files that the command line names, or that of a program that it starts, and all below a folder that it names |
+//! | arguments | files named on the command line of a program of the run, and all below a folder named there |
 //! | folder walk | files and names of a folder that was listed before |
 //! | mapped in order | parts of a mapped file that follow where the last one ended |
 //! | earlier run | what an earlier run has read; all that is on a disk, if none is given |
