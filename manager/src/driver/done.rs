@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use foretell_policy::FetchId;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::file::{Advised, Found};
+use super::backend::Advised;
+use super::file::Found;
 use crate::walks::listing::Listing;
 
 /// Finished jobs after which the session is woken even if none of them is urgent.

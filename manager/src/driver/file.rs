@@ -3,31 +3,28 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use foretell_policy::FileId;
-use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::backend::{Advised, Backend, POSIX, Target};
 use super::keeping::{self, FileSystem, FileSystems};
-use super::residency::{self, Observer, Range};
+use super::residency::{self, Range};
 
 /// A file that is open.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
-    file: File,
+    target: Target,
     path: PathBuf,
     id: FileId,
-    size_bytes: u64,
-    owner_uid: u32,
     system: Arc<FileSystem>,
     /// How long the lookup and open of the file took.
     opened_in: Duration,
-    /// Made at its first use, on a device thread.
-    observer: OnceLock<Observer>,
 }
 
 /// A file to be prefetched. If it is closed, its first use opens it again, on a device thread.
@@ -48,21 +45,6 @@ pub(crate) enum Found {
     Folder,
     /// A pipe, a socket, a device: nothing to prefetch.
     Other,
-}
-
-/// How an advice went.
-#[derive(Debug)]
-pub(crate) enum Advised {
-    /// All of it was in memory already.
-    AlreadyCached,
-    /// The kernel is fetching it; [`Handle::state`] tells when it has arrived.
-    Started,
-    /// The data is in memory now.
-    Fetched,
-    /// The file ends before `range` does; what exists of it, `length_bytes`, is in memory now.
-    Short { length_bytes: u64 },
-    /// The data cannot be fetched.
-    Failed(io::Error),
 }
 
 /// Where a started fetch stands.
@@ -114,12 +96,10 @@ pub(crate) fn find(path: PathBuf, systems: &FileSystems) -> io::Result<Found> {
     if system.forgets() {
         return Err(keeping::forgotten());
     }
-    let (owner_uid, observer) = (metadata.uid(), OnceLock::new());
-    let file = open_again(&handle, owner_uid)?;
-    let size_bytes = metadata.len();
+    let owner_uid = metadata.uid();
+    let target = Target::new(open_again(&handle, owner_uid)?, metadata.len(), owner_uid);
     let id = file_id(metadata.dev(), metadata.ino());
-    let opened_in = began.elapsed();
-    Ok(Found::File(OpenFile { file, path, id, size_bytes, owner_uid, system, opened_in, observer }))
+    Ok(Found::File(OpenFile { target, path, id, system, opened_in: began.elapsed() }))
 }
 
 /// Opens the file behind `handle` for reading, whatever its name means by now. For root and the file's owner, reading it leaves
@@ -191,7 +171,7 @@ impl Handle {
     /// Whether the kernel says that it has dropped a part of `range` whose fetch it had begun. Does not wait.
     pub(crate) fn has_lost(&self, range: Range) -> bool {
         let file = self.if_open();
-        let accepted_bytes = file.and_then(|file| residency::accepted_bytes(&file.file, range));
+        let accepted_bytes = file.and_then(|file| file.target.accepted_bytes(range));
         accepted_bytes.is_some_and(|accepted_bytes| accepted_bytes < range.length_bytes)
     }
 
@@ -231,17 +211,17 @@ impl OpenFile {
 
     /// Its size when it was opened.
     pub(crate) fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.target.size_bytes()
     }
 
     /// Has the kernel fetch `range`. May wait for the device's queue. Where the kernel takes no advice or arrival cannot be
     /// observed, it waits for the data itself.
     fn advise(&self, range: Range) -> Advised {
-        match self.clip(range, AtFlags::STATX_SYNC_AS_STAT) {
+        match self.target.clip(range, AtFlags::STATX_SYNC_AS_STAT) {
             Err(error) => Advised::Failed(error),
             Ok(existing) if existing == range => self.advise_existing(range),
             Ok(existing) if existing.length_bytes == 0 => Advised::Short { length_bytes: 0 },
-            Ok(existing) => match self.read_through(existing) {
+            Ok(existing) => match self.target.read_through(existing) {
                 Advised::Fetched => Advised::Short { length_bytes: existing.length_bytes },
                 other => other,
             },
@@ -251,58 +231,29 @@ impl OpenFile {
     /// Where the fetch of `range` stands. Never waits.
     fn state(&self, range: Range) -> State {
         // The size first: pages beyond a new end may linger in a large folio.
-        match self.clip(range, AtFlags::STATX_DONT_SYNC) {
+        match self.target.clip(range, AtFlags::STATX_DONT_SYNC) {
             Ok(existing) if existing != range => {
                 State::Short { length_bytes: existing.length_bytes }
             }
-            _ if self.has_arrived(range) == Some(true) => State::Arrived,
+            _ if self.target.has_arrived(range) == Some(true) => State::Arrived,
             _ => State::Waiting,
         }
     }
 
-    /// Has the kernel drop the pages of `range` that are clean and not mapped. Does not wait.
+    /// See [`Backend::release`].
     fn release(&self, range: Range) {
-        let length = std::num::NonZeroU64::new(range.length_bytes);
-        // A page that the kernel keeps does no harm.
-        let _ = rustix::fs::fadvise(&self.file, range.offset_bytes, length, Advice::DontNeed);
-    }
-
-    fn has_arrived(&self, range: Range) -> Option<bool> {
-        let make = || Observer::new(&self.file, self.size_bytes, self.owner_uid);
-        self.observer.get_or_init(make).has_arrived(&self.file, range)
+        self.backend().release(&self.target, range);
     }
 
     fn advise_existing(&self, range: Range) -> Advised {
         if !self.system.keeps(|| self.probe(range)) {
             return Advised::Failed(keeping::forgotten());
         }
-        // A page without a place in the cache has not arrived. Arrival is asked only if all have one, since the question is
-        // a read, which makes the kernel fetch missing pages.
-        let accepted_bytes = residency::accepted_bytes(&self.file, range);
-        if accepted_bytes.is_none_or(|accepted_bytes| accepted_bytes == range.length_bytes) {
-            match self.has_arrived(range) {
-                None => return self.read_through(range),
-                Some(true) => return Advised::AlreadyCached,
-                Some(false) => {}
-            }
-        }
-        let mut rest = range;
-        while rest.length_bytes > 0 {
-            let wanted = std::num::NonZeroU64::new(rest.length_bytes);
-            if rustix::fs::fadvise(&self.file, rest.offset_bytes, wanted, Advice::WillNeed).is_err()
-            {
-                return self.read_through(rest);
-            }
-            // The kernel silently cuts an advice to the device's read-ahead limit.
-            let accepted_bytes = match residency::accepted_bytes(&self.file, rest) {
-                None => break,
-                Some(0) => return self.read_through(rest),
-                Some(accepted_bytes) => accepted_bytes,
-            };
-            rest.offset_bytes += accepted_bytes;
-            rest.length_bytes -= accepted_bytes;
-        }
-        Advised::Started
+        self.backend().fetch(&self.target, range)
+    }
+
+    fn backend(&self) -> &'static dyn Backend {
+        &POSIX
     }
 
     /// Whether this file's pages stay in memory when it is opened again, tried with the first page of `range`. `None` if
@@ -310,40 +261,10 @@ impl OpenFile {
     fn probe(&self, range: Range) -> Option<bool> {
         let first =
             Range { length_bytes: range.length_bytes.min(residency::page_bytes()), ..range };
-        let _ = self.read_through(first);
-        self.has_arrived(first).filter(|&arrived| arrived)?;
-        let _second = open_again(&self.file, self.owner_uid).ok()?;
-        self.has_arrived(first)
-    }
-
-    /// Brings `range` into the page cache by reading it. This works on every file system.
-    fn read_through(&self, range: Range) -> Advised {
-        const SCRATCH_BYTES: usize = 32 * 1024;
-        // Not on the stack: inlined several times, it may take as many times its size there.
-        let mut scratch = vec![0u8; SCRATCH_BYTES];
-        let end = range.offset_bytes + range.length_bytes;
-        let mut offset_bytes = range.offset_bytes;
-        while offset_bytes < end {
-            let wanted = SCRATCH_BYTES.min((end - offset_bytes) as usize);
-            match self.file.read_at(&mut scratch[..wanted], offset_bytes) {
-                Ok(0) => {
-                    return Advised::Short { length_bytes: offset_bytes - range.offset_bytes };
-                }
-                Ok(read) => offset_bytes += read as u64,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Advised::Failed(error),
-            }
-        }
-        Advised::Fetched
-    }
-
-    /// The part of `range` that lies within the file as it is now. With `STATX_DONT_SYNC` the size is the one this machine last
-    /// knew, and a network file system does not ask its server.
-    fn clip(&self, range: Range, sync: AtFlags) -> io::Result<Range> {
-        let flags = AtFlags::EMPTY_PATH | sync;
-        let size_bytes = rustix::fs::statx(&self.file, "", flags, StatxFlags::SIZE)?.stx_size;
-        let length_bytes = range.length_bytes.min(size_bytes.saturating_sub(range.offset_bytes));
-        Ok(Range { length_bytes, ..range })
+        let _ = self.target.read_through(first);
+        self.target.has_arrived(first).filter(|&arrived| arrived)?;
+        let _second = open_again(self.target.file(), self.target.owner_uid()).ok()?;
+        self.target.has_arrived(first)
     }
 }
 
@@ -392,7 +313,7 @@ mod tests {
         writer.set_times(times).expect("set");
         let file = found(&path);
         assert!(matches!(file.advise(range(0, 50_000)), Advised::AlreadyCached));
-        assert!(matches!(file.read_through(range(0, 50_000)), Advised::Fetched));
+        assert!(matches!(file.target.read_through(range(0, 50_000)), Advised::Fetched));
         let metadata = writer.metadata().expect("its owner asks");
         assert_eq!(metadata.accessed().expect("known"), long_ago);
     }

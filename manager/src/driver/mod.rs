@@ -13,6 +13,7 @@
 //!
 //! Not here: what to fetch, and when (the policy).
 
+mod backend;
 pub(crate) mod done;
 pub(crate) mod file;
 pub(crate) mod keeping;
@@ -28,8 +29,9 @@ use std::time::Duration;
 
 use foretell_policy::{Config, DeviceId, Fetch, FetchId, FileId, Memory, NameId, Nanos, Outcome};
 
+use backend::Advised;
 use done::{Ahead, Done, DoneQueue};
-use file::{Advised, Found, Handle, OpenFile, State};
+use file::{Found, Handle, OpenFile, State};
 use keeping::FileSystems;
 use pool::{Job, Pool};
 use residency::Range;
