@@ -49,12 +49,7 @@ use foretell_policy::{Config, Memory};
 use foretell_protocol::Listener;
 
 pub use budget::{available_memory_bytes, machine_memory_bytes};
-
-/// What of a budget this process's control groups allow, in bytes.
-pub fn within_limits(budget_bytes: u64) -> u64 {
-    budget::within_limits(budget_bytes, false)
-}
-
+pub use driver::backend::{BackendKind, UnknownBackend};
 pub use fault::Fault;
 pub use feed::SourceItem;
 pub use foretell_learn as learn;
@@ -103,6 +98,8 @@ pub struct Options {
     /// Whether foretell releases data from the page cache when the budget is used up. It releases data that it brought in and
     /// that was read, and of this the data whose next read is furthest away.
     pub release: bool,
+    /// What carries out fetches. Where it cannot be had, the file system's own does.
+    pub backend: BackendKind,
     /// Number of the policy's last decisions in the report; 0 for none.
     pub decisions_max: usize,
     /// Where hints come from, besides the control socket.
@@ -218,6 +215,7 @@ impl Manager {
         let lease = options.shares.map(|shares| shares.join(most_blocks, Arc::clone(&bell)));
         let asked = Arc::<Asked>::default();
         let parts = Parts {
+            backend: options.backend,
             outside,
             connections: Connections::new(listener, share(CONNECTIONS_DIVISOR)),
             watched_max: share(WATCHED_DIVISOR),
@@ -289,6 +287,11 @@ impl Manager {
             }
         }
     }
+}
+
+/// What of a budget this process's control groups allow, in bytes.
+pub fn within_limits(budget_bytes: u64) -> u64 {
+    budget::within_limits(budget_bytes, false)
 }
 
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {

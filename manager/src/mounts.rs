@@ -57,7 +57,7 @@ impl Mounts {
 }
 
 /// Undoes the octal escapes of `mountinfo` (space, tab, newline and backslash).
-fn unescape(field: &[u8]) -> Vec<u8> {
+pub(crate) fn unescape(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&byte, after)) = rest.split_first() {

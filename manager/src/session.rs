@@ -55,6 +55,7 @@ use self::warmth::Warmth;
 use crate::Ends;
 use crate::connections::Connections;
 use crate::driver::PageCache;
+use crate::driver::backend::BackendKind;
 use crate::driver::done::DoneQueue;
 use crate::explain::Explanation;
 use crate::fault::{Fault, FaultState};
@@ -172,6 +173,8 @@ pub(crate) struct Session {
 
 /// The parts of a session that its caller makes.
 pub(crate) struct Parts {
+    /// What carries out fetches.
+    pub(crate) backend: BackendKind,
     pub(crate) connections: Connections,
     /// Programs that may take a descriptor for watching their ends.
     pub(crate) watched_max: usize,
@@ -214,7 +217,7 @@ impl Session {
         let observer = Observer::new(Arc::clone(&done), threads.clone(), observes);
         Session {
             clock: Instant::now(),
-            driver: PageCache::new(&config, Arc::clone(&done), threads.clone()),
+            driver: PageCache::new(&config, parts.backend, Arc::clone(&done), threads.clone()),
             policy,
             done,
             stop,
@@ -474,6 +477,7 @@ mod tests {
         Session::new(
             Config::new(Memory::Kernel { keeps: false }, crate::BLOCK_BYTES, 1 << 20),
             Parts {
+                backend: BackendKind::Auto,
                 connections: Connections::new(listener, 16),
                 watched_max: 16,
                 threads: Threads::new().expect("some processes are left"),

@@ -12,7 +12,7 @@ use foretell_policy::FileId;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::backend::{Advised, Backend, POSIX, Target};
+use super::backend::{Advised, Backend, BackendKind, Target, choice};
 use super::keeping::{self, FileSystem, FileSystems};
 use super::residency::{self, Range};
 
@@ -176,8 +176,8 @@ impl Handle {
     }
 
     /// See [`OpenFile::advise`].
-    pub(crate) fn advise(&self, range: Range) -> Advised {
-        self.open().map_or_else(Advised::Failed, |file| file.advise(range))
+    pub(crate) fn advise(&self, range: Range, asked: BackendKind) -> Advised {
+        self.open().map_or_else(Advised::Failed, |file| file.advise(range, asked))
     }
 
     /// See [`OpenFile::state`]. A file that is not open counts as waiting.
@@ -185,10 +185,15 @@ impl Handle {
         self.if_open().map_or(State::Waiting, |file| file.state(range))
     }
 
-    /// See [`OpenFile::release`]. May wait for the device if the file is not open.
-    pub(crate) fn release(&self, range: Range) {
+    /// Whether a release needs no waiting.
+    pub(crate) fn releases_at_once(&self, asked: BackendKind) -> bool {
+        self.if_open().is_some_and(|file| !file.releases_by(asked).release_waits())
+    }
+
+    /// See [`Backend::release`]. May wait for the device unless it [releases at once](Self::releases_at_once).
+    pub(crate) fn release(&self, range: Range, asked: BackendKind) {
         if let Ok(file) = self.open() {
-            file.release(range);
+            file.releases_by(asked).release(&file.target, range);
         }
     }
 }
@@ -214,12 +219,14 @@ impl OpenFile {
         self.target.size_bytes()
     }
 
-    /// Has the kernel fetch `range`. May wait for the device's queue. Where the kernel takes no advice or arrival cannot be
-    /// observed, it waits for the data itself.
-    fn advise(&self, range: Range) -> Advised {
+    /// Has `range` fetched by the back end that is `asked` for. May wait for the device's queue. Where the kernel takes no advice or
+    /// arrival cannot be observed, it waits for the data itself.
+    fn advise(&self, range: Range, asked: BackendKind) -> Advised {
         match self.target.clip(range, AtFlags::STATX_SYNC_AS_STAT) {
             Err(error) => Advised::Failed(error),
-            Ok(existing) if existing == range => self.advise_existing(range),
+            // Nothing is asked for: a back end may take a length of 0 for all of the file.
+            Ok(existing) if existing == range && range.length_bytes == 0 => Advised::AlreadyCached,
+            Ok(existing) if existing == range => self.advise_existing(range, asked),
             Ok(existing) if existing.length_bytes == 0 => Advised::Short { length_bytes: 0 },
             Ok(existing) => match self.target.read_through(existing) {
                 Advised::Fetched => Advised::Short { length_bytes: existing.length_bytes },
@@ -240,20 +247,17 @@ impl OpenFile {
         }
     }
 
-    /// See [`Backend::release`].
-    fn release(&self, range: Range) {
-        self.backend().release(&self.target, range);
-    }
-
-    fn advise_existing(&self, range: Range) -> Advised {
+    fn advise_existing(&self, range: Range, asked: BackendKind) -> Advised {
         if !self.system.keeps(|| self.probe(range)) {
             return Advised::Failed(keeping::forgotten());
         }
-        self.backend().fetch(&self.target, range)
+        let backend = self.system.backend(asked, || choice::takes_advice(&self.target, range));
+        backend.fetch(&self.target, range)
     }
 
-    fn backend(&self) -> &'static dyn Backend {
-        &POSIX
+    /// What carries out its releases.
+    fn releases_by(&self, asked: BackendKind) -> &'static dyn Backend {
+        self.system.backend_so_far(asked)
     }
 
     /// Whether this file's pages stay in memory when it is opened again, tried with the first page of `range`. `None` if
@@ -290,14 +294,20 @@ mod tests {
         std::fs::write(&path, vec![1u8; 50_000]).expect("written");
         let file = found(&path);
         assert_eq!(file.size_bytes(), 50_000);
-        assert!(matches!(file.advise(range(0, 50_000)), Advised::AlreadyCached));
+        assert!(matches!(file.advise(range(0, 50_000), BackendKind::Auto), Advised::AlreadyCached));
         std::fs::OpenOptions::new()
             .write(true)
             .open(&path)
             .and_then(|writer| writer.set_len(10_000))
             .expect("truncated");
-        assert!(matches!(file.advise(range(0, 50_000)), Advised::Short { length_bytes: 10_000 }));
-        assert!(matches!(file.advise(range(20_000, 10)), Advised::Short { length_bytes: 0 }));
+        assert!(matches!(
+            file.advise(range(0, 50_000), BackendKind::Auto),
+            Advised::Short { length_bytes: 10_000 }
+        ));
+        assert!(matches!(
+            file.advise(range(20_000, 10), BackendKind::Auto),
+            Advised::Short { length_bytes: 0 }
+        ));
         assert_eq!(file.state(range(8_192, 8_192)), State::Short { length_bytes: 1_808 });
     }
 
@@ -312,7 +322,7 @@ mod tests {
         let writer = File::options().write(true).open(&path).expect("opened");
         writer.set_times(times).expect("set");
         let file = found(&path);
-        assert!(matches!(file.advise(range(0, 50_000)), Advised::AlreadyCached));
+        assert!(matches!(file.advise(range(0, 50_000), BackendKind::Auto), Advised::AlreadyCached));
         assert!(matches!(file.target.read_through(range(0, 50_000)), Advised::Fetched));
         let metadata = writer.metadata().expect("its owner asks");
         assert_eq!(metadata.accessed().expect("known"), long_ago);
@@ -336,13 +346,15 @@ mod tests {
         let id = found(&path).id();
         let same = Handle::closed(path.clone(), id, Arc::default());
         assert!(!same.is_open());
-        assert!(matches!(same.advise(range(0, 50_000)), Advised::AlreadyCached));
+        assert!(matches!(same.advise(range(0, 50_000), BackendKind::Auto), Advised::AlreadyCached));
         assert!(same.is_open() && same.opened_in().is_some_and(|time| time > Duration::ZERO));
         let other = folder.path().join("other");
         std::fs::write(&other, vec![2u8; 50_000]).expect("written");
         std::fs::rename(&other, &path).expect("renamed");
         let replaced = Handle::closed(path, id, Arc::default());
-        let Advised::Failed(error) = replaced.advise(range(0, 50_000)) else { panic!("opened") };
+        let Advised::Failed(error) = replaced.advise(range(0, 50_000), BackendKind::Auto) else {
+            panic!("opened")
+        };
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 

@@ -1,7 +1,7 @@
 //! The page-cache driver: carries out the policy's fetches as advice to the kernel, and verifies them.
 //!
-//! A fetch is `posix_fadvise(WILLNEED)`, in as many calls as the kernel needs to accept all of it. It counts as done only when
-//! its pages are seen to be valid. A lookup opens the file, which brings its metadata into the kernel's caches. Both run on the
+//! How a fetch is carried out is a matter of its back end ([`backend`]): mostly `posix_fadvise(WILLNEED)`, in as many calls as the
+//! kernel needs to accept all of it. It counts as done only when its pages are seen to be valid. A lookup opens the file, which brings its metadata into the kernel's caches. Both run on the
 //! threads of their device ([`pool`]), so this object never waits.
 //!
 //! A file stays open while a fetch of it is in flight, and a moment longer ([`linger`]). It is closed then because an open file
@@ -13,10 +13,11 @@
 //!
 //! Not here: what to fetch, and when (the policy).
 
-mod backend;
+pub(crate) mod backend;
 pub(crate) mod done;
 pub(crate) mod file;
 pub(crate) mod keeping;
+pub(crate) mod mounted;
 mod names;
 pub(crate) mod pool;
 pub(crate) mod residency;
@@ -29,7 +30,7 @@ use std::time::Duration;
 
 use foretell_policy::{Config, DeviceId, Fetch, FetchId, FileId, Memory, NameId, Nanos, Outcome};
 
-use backend::Advised;
+use backend::{Advised, BackendKind};
 use done::{Ahead, Done, DoneQueue};
 use file::{Found, Handle, OpenFile, State};
 use keeping::FileSystems;
@@ -101,6 +102,8 @@ struct Held {
     path: PathBuf,
     device: DeviceId,
     size_bytes: u64,
+    /// What carries out its fetches.
+    asked: BackendKind,
     /// `None` while it is closed.
     handle: Option<Arc<Handle>>,
     reads: usize,
@@ -138,6 +141,8 @@ pub(crate) struct PageCache {
     block_bytes: u64,
     /// Whether blocks that the policy evicts are released from the page cache.
     releases: bool,
+    /// What carries out fetches.
+    asked: BackendKind,
     pools: HashMap<DeviceId, Pool>,
     files: HashMap<FileId, Held>,
     /// Files without a fetch in flight, and since when. They are to be closed, unless a fetch has begun since.
@@ -153,10 +158,16 @@ pub(crate) struct PageCache {
 }
 
 impl PageCache {
-    pub(crate) fn new(config: &Config, done: Arc<DoneQueue>, room: Threads) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        asked: BackendKind,
+        done: Arc<DoneQueue>,
+        room: Threads,
+    ) -> Self {
         PageCache {
             block_bytes: config.block_bytes,
             releases: config.memory == Memory::Kernel { keeps: true },
+            asked,
             pools: HashMap::new(),
             files: HashMap::new(),
             idle: VecDeque::new(),
@@ -203,11 +214,9 @@ impl PageCache {
         let length_bytes = (blocks * self.block_bytes).min(existing_bytes);
         let range = Range { offset_bytes, length_bytes };
         held.device = fetch.device;
-        let job = Job::Advise {
-            fetch: fetch.id,
-            file: Arc::clone(held.handle(file, &self.systems)),
-            range,
-        };
+        let asked = held.asked;
+        let handle = Arc::clone(held.handle(file, &self.systems));
+        let job = Job::Advise { fetch: fetch.id, file: handle, range, asked };
         self.start(now, fetch, Subject::Read(file, range), job);
     }
 
@@ -279,6 +288,7 @@ impl PageCache {
             path,
             device,
             size_bytes,
+            asked: self.asked,
             handle: None,
             reads: 0,
             idle_since: now,
@@ -384,16 +394,20 @@ impl PageCache {
         let (offset_bytes, length_bytes) =
             (first * self.block_bytes, (end - first) * self.block_bytes);
         let range = Range { offset_bytes, length_bytes };
-        match &held.handle {
-            Some(handle) if handle.is_open() => handle.release(range),
+        let asked = held.asked;
+        let file = match &held.handle {
+            Some(handle) if handle.releases_at_once(asked) => {
+                return handle.release(range, asked);
+            }
+            Some(handle) if handle.is_open() => Arc::clone(handle),
             _ => {
                 // The file must be opened again, which may wait, and is closed after the release.
                 let (path, systems) = (held.path.clone(), Arc::clone(&self.systems));
-                let file = Arc::new(Handle::closed(path, file, systems));
-                if let Some(pool) = self.pools.get(&held.device) {
-                    pool.submit(Job::Release { file, range });
-                }
+                Arc::new(Handle::closed(path, file, systems))
             }
+        };
+        if let Some(pool) = self.pools.get(&held.device) {
+            pool.submit(Job::Release { file, range, asked });
         }
     }
 

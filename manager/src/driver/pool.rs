@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use foretell_policy::FetchId;
 
+use super::backend::BackendKind;
 use super::done::{Ahead, Done, DoneQueue};
 use super::file::{self, Handle};
 use super::keeping::FileSystems;
@@ -48,9 +49,9 @@ pub(crate) enum Job {
     /// Look a name up.
     Find { fetch: FetchId, path: PathBuf },
     /// Have a range fetched.
-    Advise { fetch: FetchId, file: Arc<Handle>, range: Range },
+    Advise { fetch: FetchId, file: Arc<Handle>, range: Range, asked: BackendKind },
     /// Have a range released from memory.
-    Release { file: Arc<Handle>, range: Range },
+    Release { file: Arc<Handle>, range: Range, asked: BackendKind },
     /// Look a name up ahead of a program; `walk` and `on` are passed on.
     Look { walk: u64, path: Box<[u8]>, on: u64 },
     /// List a folder ahead of a program; with `on`, only on the device of this number.
@@ -241,11 +242,11 @@ impl Job {
             Job::Find { fetch, path } => {
                 Some(Done::Found { fetch, found: file::find(path, systems) })
             }
-            Job::Advise { fetch, file, range } => {
-                Some(Done::Advised { fetch, advised: file.advise(range) })
+            Job::Advise { fetch, file, range, asked } => {
+                Some(Done::Advised { fetch, advised: file.advise(range, asked) })
             }
-            Job::Release { file, range } => {
-                file.release(range);
+            Job::Release { file, range, asked } => {
+                file.release(range, asked);
                 None
             }
         }

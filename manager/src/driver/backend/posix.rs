@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use rustix::fs::Advice;
 
-use super::{Advised, Backend, Target, ask_in_pieces};
+use super::{Advised, Backend, BackendKind, Target, ask_in_pieces};
 use crate::driver::residency::Range;
 
 /// See the [module](self).
@@ -15,6 +15,10 @@ pub(crate) struct Posix;
 pub(crate) static POSIX: Posix = Posix;
 
 impl Backend for Posix {
+    fn kind(&self) -> BackendKind {
+        BackendKind::Posix
+    }
+
     fn fetch(&self, file: &Target, range: Range) -> Advised {
         ask_in_pieces(file, range, |file, rest| {
             let length = NonZeroU64::new(rest.length_bytes);

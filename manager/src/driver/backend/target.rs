@@ -53,8 +53,17 @@ impl Target {
 
     /// Whether all of `range` has arrived; `None` if that cannot be observed.
     pub(crate) fn has_arrived(&self, range: Range) -> Option<bool> {
-        let make = || Observer::new(&self.file, self.size_bytes, self.owner_uid);
-        self.observer.get_or_init(make).has_arrived(&self.file, range)
+        self.observer().has_arrived(&self.file, range)
+    }
+
+    /// Whether arrival can be observed.
+    pub(crate) fn is_observable(&self) -> bool {
+        !matches!(self.observer(), Observer::Blind)
+    }
+
+    /// How arrival is observed.
+    pub(crate) fn observer(&self) -> &Observer {
+        self.observer.get_or_init(|| Observer::new(&self.file, self.size_bytes, self.owner_uid))
     }
 
     /// Bytes of `range` that have a place in the page cache, arrived or not; `None` if the kernel does not say.
@@ -68,7 +77,7 @@ impl Target {
         // a read, which makes the kernel fetch missing pages.
         let accepted_bytes = self.accepted_bytes(range);
         if accepted_bytes.is_some_and(|accepted_bytes| accepted_bytes < range.length_bytes) {
-            return Standing::Missing;
+            return if self.is_observable() { Standing::Missing } else { Standing::Unknown };
         }
         match self.has_arrived(range) {
             None => Standing::Unknown,
