@@ -21,6 +21,7 @@ mod opens;
 mod orphan;
 mod output_file;
 mod panics;
+mod probe;
 mod record;
 mod report;
 mod run;
@@ -73,6 +74,9 @@ enum Command {
     /// Show what the daemon does, again and again
     #[command(after_help = daemon::TOP_HELP)]
     Top(daemon::TopArgs),
+    /// Tell how foretell would fetch data of a file or folder, and how soon it arrives: foretell probe /data
+    #[command(after_help = probe::HELP)]
+    Probe(probe::ProbeArgs),
     /// Show what earlier runs have shown about later ones; forget it, or take it elsewhere: foretell learned list
     #[command(after_help = learned::HELP)]
     Learned(learned::LearnedArgs),
@@ -234,6 +238,7 @@ impl Command {
             Command::Daemon(args) => daemon::daemon(&args),
             Command::Status(args) => daemon::status(&args),
             Command::Top(args) => daemon::top(&args),
+            Command::Probe(args) => probe::probe(&args),
             Command::Learned(args) => learned::learned(args),
             Command::Record(args) => record::record(args, theirs),
             Command::Report(args) => report::report(&args),

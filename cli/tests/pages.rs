@@ -114,3 +114,23 @@ fn every_key_of_a_run_is_explained() {
         assert!(part.contains(&format!("`{key}`")), "{JSON_PAGE}: {key}");
     }
 }
+
+#[test]
+fn every_key_of_a_probe_is_explained() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("file");
+    let file = fs::File::create(&path).expect("made");
+    std::os::unix::fs::FileExt::write_all_at(&file, &[7; 1 << 20], 0).expect("written");
+    file.sync_all().expect("on the disk");
+    let mut probe = common::foretell();
+    let output = probe.args(["probe", "--evict", "--json", "-"]).arg(&path).output();
+    let figures: Value =
+        serde_json::from_slice(&output.expect("foretell runs").stdout).expect("JSON");
+    let page = fs::read_to_string(JSON_PAGE).expect("the page is there");
+    let part =
+        page.split("\n## ").find(|part| part.starts_with("foretell probe\n")).expect("its part");
+    let inner = figures["advice"].as_array().expect("a list").iter().flat_map(keys);
+    for key in keys(&figures).into_iter().chain(inner) {
+        assert!(part.contains(&format!("`{key}`")), "{JSON_PAGE}: {key}");
+    }
+}

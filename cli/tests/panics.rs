@@ -39,13 +39,14 @@ fn the_main_thread_of_every_command() {
     let file = folder.path().join("f");
     fs::write(&file, "1\n").expect("written");
     let [folder, file] = [folder.path(), &file].map(|path| path.to_str().expect("UTF-8"));
-    let table: [(&[&str], i32); 11] = [
+    let table: [(&[&str], i32); 12] = [
         (&["run", "--", "true"], 125),
         (&["record", "-o", file, "--", "true"], 125),
         (&["report", file, "--json", "-"], 1),
         (&["mount", folder, folder], 1),
         (&["unmount", folder], 1),
         (&["hint", file], 1),
+        (&["probe", file], 1),
         (&["demo"], 1),
         (&["array", "mount", folder, folder], 1),
         (&["store", "serve", folder], 1),
@@ -289,6 +290,16 @@ fn no_memory_left_is_one_line_too() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.starts_with("foretell: no memory left: "), "{said}");
+}
+
+#[test]
+fn the_thread_of_a_probe() {
+    let output = armed("foretell-probe").args(["probe", "/"]).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 2), "{said}");
+    let told = said.lines().next().expect("a line");
+    assert_told(told, "foretell-probe");
+    assert!(said.ends_with("foretell: the measurement failed: its thread ended\n"), "{said}");
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod mounts;
 mod observer;
 pub mod opens;
 mod outside;
+pub mod probe;
 mod process_files;
 mod programs;
 mod reads;

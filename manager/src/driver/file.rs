@@ -12,7 +12,8 @@ use foretell_policy::FileId;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::backend::{Advised, Backend, BackendKind, Target, choice};
+use super::backend::choice::{self, Choice};
+use super::backend::{Advised, Backend, BackendKind, Target};
 use super::keeping::{self, FileSystem, FileSystems};
 use super::residency::{self, Range};
 
@@ -217,6 +218,27 @@ impl OpenFile {
     /// Its size when it was opened.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.target.size_bytes()
+    }
+
+    /// The open file itself.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Its file system's own back end, with the reason. It may be tried with `range`.
+    pub(crate) fn choice(&self, range: Range) -> &Choice {
+        self.system.choice(|| choice::takes_advice(&self.target, range))
+    }
+
+    /// Whether its pages stay in memory when it is opened again, tried with the first page of `range` if its file system is
+    /// one that may drop them. `None` if this file cannot tell.
+    pub(crate) fn keeps(&self, range: Range) -> Option<bool> {
+        let mut told = Some(true);
+        let keeps = self.system.keeps(|| {
+            told = self.probe(range);
+            told
+        });
+        told.map(|_| keeps)
     }
 
     /// Has `range` fetched by the back end that is `asked` for. May wait for the device's queue. Where the kernel takes no advice or

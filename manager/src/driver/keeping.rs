@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::backend::choice::{self, ByType, Choice, FUSE};
 use super::backend::{self, Backend, BackendKind};
-use super::mounted::Mounted;
 
 /// All file systems on which files were found, by `st_dev`.
 #[derive(Debug, Default)]
@@ -49,9 +48,9 @@ impl FileSystem {
     /// The file system on which `file` is.
     fn new(file: impl AsFd) -> Self {
         // No number of a file system that is known.
-        let magic = rustix::fs::fstatfs(&file).map_or(0, |found| found.f_type as u32);
+        let magic = rustix::fs::fstatfs(file).map_or(0, |found| found.f_type as u32);
         let keeps = if magic == FUSE { OnceLock::new() } else { OnceLock::from(true) };
-        let (choice, until_then) = match choice::by_type(magic, || Mounted::of(&file)) {
+        let (choice, until_then) = match choice::by_type(magic) {
             ByType::Chosen(choice) => (OnceLock::from(choice.clone()), choice),
             ByType::Unknown(choice) => (OnceLock::new(), choice),
         };

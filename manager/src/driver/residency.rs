@@ -56,13 +56,8 @@ impl Observer {
         if read_without_waiting(file, size_bytes).is_ok() {
             return Observer::NoWait;
         }
-        let euid = rustix::process::geteuid();
-        let may_see_pages = euid.is_root()
-            || euid.as_raw() == owner_uid
-            || rustix::fs::accessat(file, "", Access::WRITE_OK, rustix::fs::AtFlags::EMPTY_PATH)
-                .is_ok();
         match Mapping::new(file, size_bytes) {
-            Ok(mapping) if may_see_pages => Observer::Mapping(mapping),
+            Ok(mapping) if may_see_pages(file, owner_uid) => Observer::Mapping(mapping),
             _ => Observer::Blind,
         }
     }
@@ -81,6 +76,34 @@ impl Observer {
             Observer::Blind => None,
         }
     }
+}
+
+/// Whether `mincore` tells this process the truth about `file`.
+fn may_see_pages(file: &File, owner_uid: u32) -> bool {
+    let euid = rustix::process::geteuid();
+    euid.is_root()
+        || euid.as_raw() == owner_uid
+        || rustix::fs::accessat(file, "", Access::WRITE_OK, rustix::fs::AtFlags::EMPTY_PATH).is_ok()
+}
+
+/// Bytes of `range` (which lies within the file of this size and owner) whose data is valid, page by page. It makes a mapping, and
+/// fetches nothing. `None` if the kernel does not say.
+pub(crate) fn resident_bytes(
+    file: &File,
+    size_bytes: u64,
+    owner_uid: u32,
+    range: Range,
+) -> Option<u64> {
+    if !may_see_pages(file, owner_uid) {
+        return None;
+    }
+    let mapping = Mapping::new(file, size_bytes).ok()?;
+    let (first, end) = range.pages();
+    let mut pages = 0;
+    for page in first..end {
+        pages += u64::from(mapping.are_resident(page, page + 1).ok()?);
+    }
+    Some((pages * page_bytes()).min(range.length_bytes))
 }
 
 /// Reads the byte at `offset_bytes` if that needs no waiting. Returns whether it did.
@@ -237,6 +260,7 @@ mod tests {
         let whole = Range { offset_bytes: 0, length_bytes: 100_000 };
         let owner_uid = rustix::process::geteuid().as_raw();
         let mapping = Observer::Mapping(Mapping::new(&file, 100_000).expect("mapped"));
+        assert_eq!(resident_bytes(&file, 100_000, owner_uid, whole), Some(100_000));
         for observer in [Observer::new(&file, 100_000, owner_uid), mapping] {
             assert_eq!(observer.has_arrived(&file, whole), Some(true), "{observer:?}");
         }
@@ -253,6 +277,8 @@ mod tests {
         let tail = Range { offset_bytes: 1 << 19, length_bytes: 1 << 19 };
         // On a memory file system a hole has no page; elsewhere it was never read. Either way:
         assert!(!mapping.is_resident(tail).expect("mincore answers"));
+        let owner_uid = rustix::process::geteuid().as_raw();
+        assert_eq!(resident_bytes(&file, 1 << 20, owner_uid, tail), Some(0));
         let beyond = Range { offset_bytes: 1 << 20, length_bytes: 1 };
         assert!(!mapping.is_resident(beyond).expect("mincore is not asked"));
     }

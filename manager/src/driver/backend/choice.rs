@@ -1,14 +1,14 @@
 //! Which back end serves a file system, and why.
 //!
-//! A. Lustre, GPFS and foretell's own mounts are known by their type. Without its library, Lustre or GPFS is treated as unknown.
+//! A. Lustre and GPFS are known by their type. Without its library, each is treated as unknown.
 //! B. File systems of the kernel that read through the page cache take advice.
+//!    Foretell's own mounts are among them: hints bring random reads as soon, and a sequential read a fifth later.
 //! C. On any other file system, advice is tried with its first file. Where it has no effect, data is read.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Advised, Backend, BackendKind, MOUNT, POSIX, READ_THROUGH, Standing, Target};
-use crate::driver::mounted::Mounted;
+use super::{Advised, Backend, BackendKind, POSIX, READ_THROUGH, Standing, Target};
 use crate::driver::residency::{Range, page_bytes};
 
 /// Numbers of file systems in `statfs`, which the C library does not name.
@@ -86,8 +86,8 @@ pub(crate) enum ByType {
     Unknown(Choice),
 }
 
-/// Chooses by the number of the file system that `statfs` tells, and for FUSE by the table of mounts.
-pub(crate) fn by_type(magic: u32, mounted: impl FnOnce() -> Option<Mounted>) -> ByType {
+/// Chooses by the number of the file system that `statfs` tells.
+pub(crate) fn by_type(magic: u32) -> ByType {
     let of_library = |name: &str, kind| match super::of_kind(kind) {
         Ok(backend) => ByType::Chosen(Choice::new(backend, format!("it is {name}"))),
         Err(why) => ByType::Unknown(Choice::new(&POSIX, format!("it is {name}, but {why}"))),
@@ -95,9 +95,6 @@ pub(crate) fn by_type(magic: u32, mounted: impl FnOnce() -> Option<Mounted>) -> 
     match magic {
         LUSTRE => of_library("Lustre", BackendKind::Lustre),
         GPFS => of_library("GPFS", BackendKind::Gpfs),
-        FUSE if mounted().is_some_and(|mounted| mounted.is_of_foretell()) => {
-            ByType::Chosen(Choice::new(&MOUNT, "it is a mount of foretell's"))
-        }
         _ if TAKE_ADVICE.contains(&magic) => {
             ByType::Chosen(Choice::new(&POSIX, "the kernel takes advice for it"))
         }
@@ -141,27 +138,20 @@ mod tests {
     use super::super::of_kind;
     use super::*;
 
-    fn chosen(magic: u32, source: &str) -> BackendKind {
-        let line = format!("30 1 0:42 / /mnt rw,nosuid - fuse {source} rw,user_id=0");
-        match by_type(magic, || Mounted::parse(line.as_bytes())) {
+    #[test]
+    fn a_file_system_is_known_by_its_number() {
+        let chosen = |magic| match by_type(magic) {
             ByType::Chosen(choice) => choice.backend.kind(),
             ByType::Unknown(choice) => {
                 assert_eq!(choice.backend.kind(), BackendKind::Posix, "until it is measured");
                 BackendKind::Auto
             }
-        }
-    }
-
-    #[test]
-    fn a_file_system_is_known_by_its_number_and_a_mount_of_foretells_by_its_source() {
-        assert_eq!(chosen(0xef53, "/dev/sda"), BackendKind::Posix);
-        assert_eq!(chosen(FUSE, "sshfs"), BackendKind::Posix);
-        assert_eq!(chosen(FUSE, "foretell-array:/data"), BackendKind::Posix);
-        assert_eq!(chosen(FUSE, "foretell:s3://bucket"), BackendKind::Mount);
-        assert_eq!(chosen(0x1234_5678, "x"), BackendKind::Auto);
+        };
+        let known = [0xef53, FUSE, 0x1234_5678].map(chosen);
+        assert_eq!(known, [BackendKind::Posix, BackendKind::Posix, BackendKind::Auto]);
         for (magic, kind) in [(LUSTRE, BackendKind::Lustre), (GPFS, BackendKind::Gpfs)] {
             let expected = if of_kind(kind).is_ok() { kind } else { BackendKind::Auto };
-            assert_eq!(chosen(magic, "x"), expected);
+            assert_eq!(chosen(magic), expected);
         }
     }
 

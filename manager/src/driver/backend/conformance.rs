@@ -1,12 +1,13 @@
 //! The suite that every back end passes, on every kind of file system that this machine has, and tests of what the libraries of
 //! Lustre and GPFS are asked, with libraries that stand in for them (`tests/c`).
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -270,11 +271,15 @@ fn a_hint_is_taken_by_a_mount_of_foretells_alone() {
     }
 }
 
+/// Functions of the stand-ins: the text so far, and setting a number.
+type TextCall = unsafe extern "C" fn() -> *const libc::c_char;
+type NumberCall = unsafe extern "C" fn(libc::c_int);
+
 /// A library that writes down what it is asked.
 struct StandIn {
-    log: unsafe extern "C" fn() -> *const libc::c_char,
-    refuse: unsafe extern "C" fn(libc::c_int),
-    take: Option<unsafe extern "C" fn(libc::c_int)>,
+    log: TextCall,
+    refuse: NumberCall,
+    take: Option<NumberCall>,
 }
 
 impl StandIn {
@@ -297,16 +302,12 @@ impl StandIn {
         let function = |name: &CStr| library.function(name).expect("it is there");
         // SAFETY: these functions of the stand-ins have these types (tests/c).
         let stand_in = unsafe {
+            let number = |address| std::mem::transmute::<NonNull<c_void>, NumberCall>(address);
+            let log = function(c"stand_in_log");
             StandIn {
-                log: std::mem::transmute::<_, unsafe extern "C" fn() -> *const libc::c_char>(
-                    function(c"stand_in_log"),
-                ),
-                refuse: std::mem::transmute::<_, unsafe extern "C" fn(libc::c_int)>(function(
-                    c"stand_in_refuse",
-                )),
-                take: library.function(c"stand_in_take").ok().map(|address| {
-                    std::mem::transmute::<_, unsafe extern "C" fn(libc::c_int)>(address)
-                }),
+                log: std::mem::transmute::<NonNull<c_void>, TextCall>(log),
+                refuse: number(function(c"stand_in_refuse")),
+                take: library.function(c"stand_in_take").ok().map(number),
             }
         };
         Some((library, stand_in))
