@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use foretell_manager::opens::Opens;
-use foretell_manager::{BackendKind, Fault, ManagerState, Options, Report};
+use foretell_manager::{Fault, ManagerState, Options, Report};
 use foretell_protocol::layout::{INTEREST_NAMES, INTEREST_READS};
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, waitid};
 
