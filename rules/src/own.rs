@@ -1,0 +1,528 @@
+//! Rules in foretell's own form, TOML.
+//!
+//! The document is read as a tree that knows its places, so that each mistake is told with its line and column, and reading
+//! goes on behind it. What a rule says is checked here once, so that nothing later has to.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::problem::{Problem, unknown};
+use crate::{
+    Access, Action, After, Backend, PATTERNS_MAX, Pattern, Plan, REGIONS_ALL_MAX, REGIONS_MAX,
+    RULES_MAX, Region, Rule, Rules, size,
+};
+
+/// Mistakes that are told of one file. What follows is often a consequence.
+const PROBLEMS_MAX: usize = 20;
+
+const KEYS: [&str; 6] = ["path", "never", "ahead", "after", "backend", "region"];
+const REGION_KEYS: [&str; 5] = ["offset", "length", "pattern", "stride", "count"];
+const PATTERNS: [&str; 4] = ["sequential", "strided", "whole", "random"];
+
+struct Reading<'t> {
+    text: &'t str,
+    home: Option<&'t str>,
+    problems: Vec<Problem>,
+    regions: usize,
+}
+
+type Value<'t> = Spanned<DeValue<'t>>;
+
+/// Reads the file; see the [module](self).
+pub(crate) fn parse(text: &str, home: Option<&str>) -> Result<Rules, Vec<Problem>> {
+    let table = DeTable::parse(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        let message = error.message().replace('\n', " ");
+        vec![Problem::at(text, at, format!("{message} (this is no TOML)"))]
+    })?;
+    let mut reading = Reading { text, home, problems: Vec::new(), regions: 0 };
+    let rules = reading.rules(table.get_ref());
+    match reading.problems.is_empty() {
+        true => Ok(Rules::new(rules, Vec::new())),
+        false => {
+            reading.problems.sort_by_key(|problem| (problem.line, problem.column));
+            reading.problems.truncate(PROBLEMS_MAX);
+            Err(reading.problems)
+        }
+    }
+}
+
+impl<'t> Reading<'t> {
+    fn wrong(&mut self, at: &Range<usize>, text: impl Into<String>) {
+        if self.problems.len() <= PROBLEMS_MAX {
+            self.problems.push(Problem::at(self.text, at.start, text));
+        }
+    }
+
+    /// The value's text, number or other content is not what `key` needs.
+    fn wrong_kind(&mut self, key: &str, value: &Value<'_>, wanted: &str) {
+        let is = match value.get_ref() {
+            DeValue::String(_) => "a text",
+            DeValue::Integer(_) => "a number",
+            DeValue::Float(_) => "a number with a point",
+            DeValue::Boolean(_) => "true or false",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "a list",
+            DeValue::Table(_) => "a table",
+        };
+        self.wrong(&value.span(), format!("`{key}` is {is}; give {wanted}"));
+    }
+
+    fn rules(&mut self, table: &DeTable<'_>) -> Vec<Rule> {
+        let mut rules = Vec::new();
+        for (key, value) in table {
+            let (name, at) = (key.get_ref(), key.span());
+            let entries = match (name.as_ref(), value.get_ref()) {
+                ("rule", DeValue::Array(entries)) => entries,
+                ("rule", _) => {
+                    self.wrong(&at, "`rule` is a list; begin each rule with [[rule]]");
+                    continue;
+                }
+                _ if KEYS.contains(&name.as_ref()) => {
+                    self.wrong(&at, format!("`{name}` is in no rule; write [[rule]] above it"));
+                    continue;
+                }
+                _ => {
+                    self.wrong(&at, unknown("key", name, &["rule"]));
+                    continue;
+                }
+            };
+            if entries.len() > RULES_MAX {
+                let text = format!(
+                    "more than {RULES_MAX} rules; give patterns (`*`, `**`) or several paths in a rule"
+                );
+                self.wrong(&at, text);
+                continue;
+            }
+            for entry in entries.iter() {
+                let DeValue::Table(table) = entry.get_ref() else {
+                    self.wrong_kind("rule", entry, "a table: [[rule]]");
+                    continue;
+                };
+                rules.extend(self.rule(table, &entry.span()));
+            }
+        }
+        rules
+    }
+
+    fn rule(&mut self, table: &DeTable<'_>, at: &Range<usize>) -> Option<Rule> {
+        let mut patterns = None;
+        let (mut never, mut plan) = (false, Plan::default());
+        let mut beside_never = None;
+        for (key, value) in table {
+            let name = key.get_ref().as_ref();
+            match name {
+                "path" => patterns = Some(self.patterns(value)),
+                "never" => match value.get_ref() {
+                    DeValue::Boolean(is) => never = *is,
+                    _ => self.wrong_kind(name, value, "true or false"),
+                },
+                "ahead" => plan.ahead_bytes = self.size(name, value, 1),
+                "after" => {
+                    plan.after = self.one_of(name, value, &After::ALL).unwrap_or_default();
+                }
+                "backend" => {
+                    plan.backend = self.one_of(name, value, &Backend::ALL).unwrap_or_default();
+                }
+                "region" => plan.regions = self.regions(value),
+                _ => {
+                    // A key of a region is there because the header of the region is missing.
+                    let text = match REGION_KEYS.contains(&name) {
+                        true => format!("`{name}` is of a region; write [[rule.region]] above it"),
+                        false => unknown("key", name, &KEYS),
+                    };
+                    self.wrong(&key.span(), text);
+                }
+            }
+            if !matches!(name, "path" | "never") {
+                beside_never.get_or_insert_with(|| (name.to_owned(), key.span()));
+            }
+        }
+        if let (true, Some((name, at))) = (never, beside_never) {
+            let text = format!(
+                "`never` reads nothing ahead, so `{name}` has no use; leave one of them out"
+            );
+            self.wrong(&at, text);
+        }
+        let Some(patterns) = patterns else {
+            self.wrong(at, "the rule has no `path`; give a pattern, or a list of them");
+            return None;
+        };
+        let line = Problem::at(self.text, at.start, "").line;
+        let action = if never { Action::Never } else { Action::Read(plan) };
+        Some(Rule { line, patterns, action })
+    }
+
+    fn patterns(&mut self, value: &Value<'_>) -> Vec<Pattern> {
+        let one = |reading: &mut Self, value: &Value<'_>| match value.get_ref() {
+            DeValue::String(text) => match Pattern::parse(text, reading.home) {
+                Ok(pattern) => Some(pattern),
+                Err(error) => {
+                    reading.wrong(&value.span(), error);
+                    None
+                }
+            },
+            _ => {
+                reading.wrong_kind("path", value, "a pattern in quotes, or a list of them");
+                None
+            }
+        };
+        match value.get_ref() {
+            DeValue::Array(all) if all.is_empty() => {
+                self.wrong(&value.span(), "`path` is an empty list; give a pattern");
+                Vec::new()
+            }
+            DeValue::Array(all) if all.len() > PATTERNS_MAX => {
+                let text = format!("more than {PATTERNS_MAX} patterns; give them in several rules");
+                self.wrong(&value.span(), text);
+                Vec::new()
+            }
+            DeValue::Array(all) => all.iter().filter_map(|value| one(self, value)).collect(),
+            _ => one(self, value).into_iter().collect(),
+        }
+    }
+
+    fn regions(&mut self, value: &Value<'_>) -> Vec<Region> {
+        let DeValue::Array(entries) = value.get_ref() else {
+            self.wrong_kind("region", value, "a list: begin each region with [[rule.region]]");
+            return Vec::new();
+        };
+        self.regions = self.regions.saturating_add(entries.len());
+        if entries.len() > REGIONS_MAX || self.regions > REGIONS_ALL_MAX {
+            let text = format!(
+                "more than {REGIONS_MAX} regions of a rule, or {REGIONS_ALL_MAX} of all; join neighbours, or give a stride"
+            );
+            self.wrong(&value.span(), text);
+            return Vec::new();
+        }
+        let mut regions = Vec::with_capacity(entries.len());
+        for entry in entries.iter() {
+            match entry.get_ref() {
+                DeValue::Table(table) => regions.extend(self.region(table, &entry.span())),
+                _ => self.wrong_kind("region", entry, "a table: [[rule.region]]"),
+            }
+        }
+        regions
+    }
+
+    fn region(&mut self, table: &DeTable<'_>, at: &Range<usize>) -> Option<Region> {
+        let (mut offset, mut length, mut stride, mut count) = (None, None, None, None);
+        let mut pattern = "sequential";
+        let before = self.problems.len();
+        for (key, value) in table {
+            let name = key.get_ref().as_ref();
+            match name {
+                "offset" => offset = self.size(name, value, 0),
+                "length" => length = self.size(name, value, 1),
+                "stride" => stride = self.size(name, value, 1),
+                "count" => count = self.number(name, value),
+                "pattern" => {
+                    let all = PATTERNS.map(|pattern| (pattern, pattern));
+                    pattern = self.one_of(name, value, &all).unwrap_or(pattern);
+                }
+                _ => self.wrong(&key.span(), unknown("key", name, &REGION_KEYS)),
+            }
+        }
+        if self.problems.len() > before {
+            return None;
+        }
+        let offset_bytes = offset.unwrap_or(0);
+        let region = |access, length_bytes| Some(Region { offset_bytes, length_bytes, access });
+        let text = match (pattern, length, stride) {
+            ("strided", Some(length_bytes), Some(stride_bytes)) => {
+                match last_end(offset_bytes, length_bytes, stride_bytes, count) {
+                    _ if stride_bytes < length_bytes => {
+                        "`stride` is shorter than `length`, so parts overlap; give a longer one, or leave out `pattern`"
+                    }
+                    None => "the region ends beyond the largest file (2⁶³ bytes); give less",
+                    Some(_) => {
+                        return region(Access::Strided { length_bytes, stride_bytes, count }, None);
+                    }
+                }
+            }
+            ("strided", ..) => {
+                "a strided region needs `length` (of each part) and `stride` (from one part's beginning to the next)"
+            }
+            (_, _, Some(_)) => "`stride` is of a strided region; write pattern = \"strided\"",
+            _ if count.is_some() => "`count` is of a strided region; write pattern = \"strided\"",
+            _ if last_end(offset_bytes, length.unwrap_or(0), 0, None).is_none() => {
+                "the region ends beyond the largest file (2⁶³ bytes); give less"
+            }
+            ("whole", ..) => return region(Access::Whole, length),
+            ("random", ..) => return region(Access::Random, length),
+            _ => return region(Access::Sequential, length),
+        };
+        self.wrong(at, text);
+        None
+    }
+
+    fn one_of<T: Copy>(
+        &mut self,
+        key: &str,
+        value: &Value<'_>,
+        known: &[(&'static str, T)],
+    ) -> Option<T> {
+        let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+        let DeValue::String(text) = value.get_ref() else {
+            self.wrong_kind(key, value, &format!("one of {}, in quotes", names.join(", ")));
+            return None;
+        };
+        let found = known.iter().find(|(name, _)| name == text).map(|&(_, value)| value);
+        if found.is_none() {
+            self.wrong(&value.span(), unknown(&format!("`{key}`"), text, &names));
+        }
+        found
+    }
+
+    /// A size of at least `least` bytes.
+    fn size(&mut self, key: &str, value: &Value<'_>, least: u64) -> Option<u64> {
+        let bytes = match value.get_ref() {
+            DeValue::String(text) => match size::parse(text) {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    self.wrong(&value.span(), format!("`{key}`: {error}"));
+                    return None;
+                }
+            },
+            DeValue::Integer(_) => self.whole_number(key, value)?,
+            _ => {
+                self.wrong_kind(key, value, "a number of bytes, or a size such as \"64KiB\"");
+                return None;
+            }
+        };
+        if bytes < least {
+            let text = format!("`{key}` is 0; leave it out, or give at least one byte");
+            self.wrong(&value.span(), text);
+        }
+        (bytes >= least).then_some(bytes)
+    }
+
+    /// A number of at least 1.
+    fn number(&mut self, key: &str, value: &Value<'_>) -> Option<u64> {
+        if !matches!(value.get_ref(), DeValue::Integer(_)) {
+            self.wrong_kind(key, value, "a number");
+            return None;
+        }
+        let number = self.whole_number(key, value)?;
+        if number == 0 {
+            self.wrong(
+                &value.span(),
+                format!("`{key}` is 0; leave out the region, or give at least 1"),
+            );
+        }
+        (number > 0).then_some(number)
+    }
+
+    fn whole_number(&mut self, key: &str, value: &Value<'_>) -> Option<u64> {
+        let DeValue::Integer(number) = value.get_ref() else { return None };
+        let parsed = u64::from_str_radix(number.as_str(), number.radix()).ok();
+        if parsed.is_none() {
+            self.wrong(
+                &value.span(),
+                format!("`{key}` is negative or too large; give a smaller number"),
+            );
+        }
+        parsed
+    }
+}
+
+/// The end of the last part of a region, if it lies within the largest file.
+pub(crate) fn last_end(offset: u64, length: u64, stride: u64, count: Option<u64>) -> Option<u64> {
+    let last = stride.checked_mul(count.unwrap_or(1) - 1)?;
+    let end = offset.checked_add(last)?.checked_add(length)?;
+    (end <= i64::MAX as u64).then_some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(text: &str) -> Plan {
+        let text = format!("[[rule]]\npath = '/x'\n{text}");
+        let rules = parse(&text, None).expect("good rules");
+        match &rules.rules()[0].action {
+            Action::Read(plan) => plan.clone(),
+            Action::Never => panic!("it is read"),
+        }
+    }
+
+    fn problems(text: &str) -> Vec<String> {
+        let problems = parse(text, None).map(|_| ()).expect_err(text);
+        problems.iter().map(ToString::to_string).collect()
+    }
+
+    fn region(text: &str) -> Region {
+        plan(&format!("[[rule.region]]\n{text}")).regions[0]
+    }
+
+    #[test]
+    fn path_is_a_pattern_or_a_list_and_tilde_is_the_home_folder() {
+        let rules = parse("[[rule]]\npath = ['/a/*', '~/b']\n", Some("/h")).expect("good rules");
+        for path in ["/a/x", "/h/b"] {
+            assert!(rules.find(path.as_bytes()).is_some(), "{path}");
+        }
+        assert_eq!(rules.rules()[0].patterns[1].text(), "~/b");
+    }
+
+    #[test]
+    fn never_is_true_or_false() {
+        let never = |is| parse(&format!("[[rule]]\npath = '/x'\nnever = {is}\n"), None);
+        let action = |is| never(is).expect("good rules").rules()[0].action.clone();
+        assert_eq!(action("true"), Action::Never);
+        assert_eq!(action("false"), Action::Read(Plan::default()));
+        assert!(never("1").is_err());
+    }
+
+    #[test]
+    fn ahead_is_a_size() {
+        assert_eq!(plan("ahead = '8MiB'\n").ahead_bytes, Some(8 << 20));
+        assert_eq!(plan("ahead = 65_536\n").ahead_bytes, Some(65_536));
+        assert_eq!(plan("ahead = 0x1000\n").ahead_bytes, Some(4096));
+        assert_eq!(plan("").ahead_bytes, None);
+    }
+
+    #[test]
+    fn after_and_backend_have_their_values() {
+        for (name, after) in After::ALL {
+            assert_eq!(plan(&format!("after = '{name}'\n")).after, after);
+        }
+        for (name, backend) in Backend::ALL {
+            assert_eq!(plan(&format!("backend = '{name}'\n")).backend, backend);
+        }
+        assert_eq!((plan("").after, plan("").backend), (After::Keep, Backend::Auto));
+    }
+
+    #[test]
+    fn a_region_has_offset_length_and_pattern() {
+        assert_eq!(region(""), Region::FILE);
+        let part =
+            Region { offset_bytes: 4096, length_bytes: Some(1 << 20), access: Access::Sequential };
+        assert_eq!(region("offset = 4096\nlength = '1MiB'\n"), part);
+        assert_eq!(region("offset = 4096\nlength = '1MiB'\npattern = 'sequential'\n"), part);
+        assert_eq!(region("pattern = 'whole'\n"), Region { access: Access::Whole, ..Region::FILE });
+        assert_eq!(
+            region("pattern = 'random'\n"),
+            Region { access: Access::Random, ..Region::FILE }
+        );
+    }
+
+    #[test]
+    fn a_strided_region_has_stride_and_count() {
+        let strided = |count| Region {
+            offset_bytes: 8,
+            length_bytes: None,
+            access: Access::Strided { length_bytes: 4096, stride_bytes: 1 << 20, count },
+        };
+        let text = "pattern = 'strided'\noffset = 8\nlength = '4KiB'\nstride = '1MiB'\n";
+        assert_eq!(region(text), strided(None));
+        assert_eq!(region(&format!("{text}count = 3\n")), strided(Some(3)));
+    }
+
+    #[test]
+    fn regions_may_be_written_in_a_line() {
+        let plan = plan("region = [{ length = 1 }, { offset = 2 }]\n");
+        assert_eq!(plan.regions.len(), 2);
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_places_and_the_way_out() {
+        let table = [
+            (
+                "[[rules]]\npath = '/x'\n",
+                "line 1, column 3: unknown key \"rules\"; did you mean \"rule\"?",
+            ),
+            ("path = '/x'\n", "line 1, column 1: `path` is in no rule; write [[rule]] above it"),
+            (
+                "[rule]\npath = '/x'\n",
+                "line 1, column 2: `rule` is a list; begin each rule with [[rule]]",
+            ),
+            ("[[rule]]\nnever = true\n", "line 1, column 1: the rule has no `path`"),
+            ("[[rule]]\npath = 'x'\n", "line 2, column 8: the pattern \"x\" begins nowhere"),
+            ("[[rule]]\npath = []\n", "line 2, column 8: `path` is an empty list"),
+            ("[[rule]]\npath = 7\n", "line 2, column 8: `path` is a number"),
+            (
+                "[[rule]]\npath = '/x'\npaht = 1\n",
+                "line 3, column 1: unknown key \"paht\"; did you mean \"path\"?",
+            ),
+            ("[[rule]]\npath = '/x'\nahead = 'much'\n", "line 3, column 9: `ahead`: not a size"),
+            ("[[rule]]\npath = '/x'\nahead = 0\n", "line 3, column 9: `ahead` is 0"),
+            ("[[rule]]\npath = '/x'\nahead = -1\n", "line 3, column 9: `ahead` is negative"),
+            (
+                "[[rule]]\npath = '/x'\nahead = 1.5\n",
+                "line 3, column 9: `ahead` is a number with a point",
+            ),
+            ("[[rule]]\npath = '/x'\nafter = 'realease'\n", "did you mean \"release\"?"),
+            ("[[rule]]\npath = '/x'\nbackend = 'object'\n", "known are auto, posix, readahead"),
+            ("[[rule]]\npath = '/x'\noffset = 1\n", "line 3, column 1: `offset` is of a region"),
+            (
+                "[[rule]]\npath = '/x'\nnever = true\nahead = 1\n",
+                "line 4, column 1: `never` reads nothing",
+            ),
+            ("[[rule]]\npath = '/x'\nregion = 1\n", "line 3, column 10: `region` is a number"),
+            ("[[rule]]\npath = '/x'\n[[rule.region]]\nlenght = 1\n", "did you mean \"length\"?"),
+            (
+                "[[rule]]\npath = '/x'\n[[rule.region]]\nlength = 0\n",
+                "line 4, column 10: `length` is 0",
+            ),
+            (
+                "[[rule]]\npath = '/x'\n[[rule.region]]\ncount = 0\n",
+                "line 4, column 9: `count` is 0",
+            ),
+            (
+                "[[rule]]\npath = '/x'\n[[rule.region]]\ncount = 1\n",
+                "line 3, column 1: `count` is of a strided",
+            ),
+            (
+                "[[rule]]\npath = '/x'\n[[rule.region]]\nstride = 1\n",
+                "line 3, column 1: `stride` is of a strided",
+            ),
+            ("[[rule]]\npath = '/x'\n[[rule.region]]\npattern = 'strided'\n", "needs `length`"),
+            (
+                "[[rule]]\npath = '/x'\n[[rule.region]]\npattern = 'strided'\nlength = 2\nstride = 1\n",
+                "parts overlap",
+            ),
+            (
+                "[[rule]]\npath = '/x'\n[[rule.region]]\npattern = 'strided'\nlength = 1\nstride = '1TiB'\ncount = 99999999\n",
+                "beyond the largest file",
+            ),
+            (
+                "[[rule]]\npath = '/x'\n[[rule.region]]\noffset = '16777215TiB'\n",
+                "beyond the largest file",
+            ),
+            ("[[rule]]\npath = '/x\n", "line 2, column "),
+        ];
+        for (text, told) in table {
+            let problems = problems(text);
+            assert!(problems[0].contains(told), "{text}: {problems:?}");
+            assert!(!problems[0].contains('\n'), "{problems:?}");
+        }
+    }
+
+    #[test]
+    fn all_mistakes_are_told_in_the_order_of_the_file() {
+        let problems = problems("[[rule]]\npath = 'x'\nnever = 1\n[[rule]]\nahead = 0\n");
+        let lines: Vec<&str> = problems.iter().map(|problem| &problem[..6]).collect();
+        assert_eq!(lines, ["line 2", "line 3", "line 4", "line 5"]);
+        let many = "[[rule]]\npath = 'x'\n".repeat(1000);
+        assert_eq!(self::problems(&many).len(), PROBLEMS_MAX);
+    }
+
+    #[test]
+    fn rules_and_regions_are_bounded() {
+        let many = "[[rule]]\npath='/x'\n".repeat(RULES_MAX + 1);
+        assert!(problems(&many)[0].contains("more than"));
+        assert!(parse(&"[[rule]]\npath='/x'\n".repeat(RULES_MAX), None).is_ok());
+        let regions =
+            format!("[[rule]]\npath='/x'\nregion = [{}]\n", "{},".repeat(REGIONS_MAX + 1));
+        assert!(problems(&regions)[0].contains("more than"));
+        let regions = format!("[[rule]]\npath='/x'\nregion = [{}]\n", "{},".repeat(REGIONS_MAX));
+        assert!(parse(&regions.repeat(REGIONS_ALL_MAX / REGIONS_MAX), None).is_ok());
+        assert!(
+            problems(&regions.repeat(REGIONS_ALL_MAX / REGIONS_MAX + 1))[0].contains("more than")
+        );
+        let patterns = format!("[[rule]]\npath = [{}]\n", "'/x',".repeat(PATTERNS_MAX + 1));
+        assert!(problems(&patterns)[0].contains("several rules"));
+    }
+}
