@@ -22,8 +22,10 @@ mod orphan;
 mod output_file;
 mod panics;
 mod probe;
+mod profile;
 mod record;
 mod report;
+mod rules;
 mod run;
 mod signals;
 mod sim;
@@ -86,6 +88,12 @@ enum Command {
     /// Show a recording as a page: foretell report run.ftr -o report.html
     #[command(after_help = report::HELP)]
     Report(report::ReportArgs),
+    /// Write rules about the files of a recording, which `foretell run --rules` follows: foretell profile run.ftr -o rules.toml
+    #[command(after_help = profile::HELP)]
+    Profile(profile::ProfileArgs),
+    /// Check files of rules about what is read ahead: foretell rules check rules.toml
+    #[command(after_help = rules::HELP)]
+    Rules(rules::RulesArgs),
     /// Mount an object store or a folder as a file system that takes hints and caches data in bounded memory
     #[command(after_help = mount::HELP)]
     Mount(mount::MountArgs),
@@ -242,6 +250,8 @@ impl Command {
             Command::Learned(args) => learned::learned(args),
             Command::Record(args) => record::record(args, theirs),
             Command::Report(args) => report::report(&args),
+            Command::Profile(args) => profile::profile(&args),
+            Command::Rules(args) => rules::rules(&args),
             Command::Mount(args) => mount::mount(&args),
             Command::Unmount { mountpoint } => mount::unmount(&mountpoint),
             Command::Demo(args) => demo::demo(&args),
