@@ -1,8 +1,8 @@
 //! `foretell profile`: writes rules from a recording of `foretell record`.
 //!
 //! Each file that was read, and of which enough was read, gets a rule of its own with the regions that its reads show
-//! ([`foretell_rules::profile`]). A rule about a small file would bring nothing that a guess would not bring, and many of them hide
-//! the others.
+//! ([`foretell_rules::profile`]). A rule about a small file would bring nothing that a guess would not bring, and many of them
+//! hide the others.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -123,7 +123,8 @@ fn head(meta: &Meta) -> String {
     let words = meta.command.iter().map(|word| String::from_utf8_lossy(word));
     let command = without_controls(&words.collect::<Vec<_>>().join(" "));
     format!(
-        "# What this command has read: {command}\n# foretell run --rules FILE follows it; foretell rules check FILE explains it.\n\n"
+        "# What this command has read: {command}\n\
+         # `foretell run --rules FILE` follows it, and `foretell rules check FILE` explains it.\n\n"
     )
 }
 

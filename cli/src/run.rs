@@ -38,7 +38,7 @@ use crate::record::{self, Moved, Naming, Observed};
 use crate::signals::Taken;
 use crate::state::LearnPlan;
 use crate::summary::{Ended, Ending, Summary};
-use crate::{library, panics, signals, size, state};
+use crate::{library, panics, rules, signals, size, state};
 
 /// Names a fault to be injected into the manager; for tests.
 const FAULT_VARIABLE: &str = "FORETELL_TEST_FAULT";
@@ -109,6 +109,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "OLD=NEW", requires = "replay", value_parser = record::moved)]
     map: Vec<Moved>,
 
+    /// Read ahead what FILE says of the files that PROGRAM opens: which parts, and how far; or that a file is left alone
+    #[arg(long, value_name = "FILE", conflicts_with = "no-hints")]
+    rules: Option<PathBuf>,
+
     /// Print no summary and no warning. Without --json and --explain, foretell's own process then becomes PROGRAM, which has
     /// the pid and the parent that it would have without foretell
     #[arg(short, long)]
@@ -148,6 +152,7 @@ impl RunArgs {
             workload: None,
             replay: None,
             map: Vec::new(),
+            rules: None,
             quiet,
             json,
             record: Some(record),
@@ -158,7 +163,7 @@ impl RunArgs {
     /// Whether the run cannot be a daemon's: it has a file of its own to write or read all along, asks for more memory than a
     /// daemon shares out, or is a test of its own manager.
     fn needs_own_manager(&self) -> bool {
-        let has_file = self.record.is_some() || self.replay.is_some();
+        let has_file = self.record.is_some() || self.replay.is_some() || self.rules.is_some();
         self.embedded || has_file || self.release || std::env::var_os(FAULT_VARIABLE).is_some()
     }
 
@@ -173,7 +178,9 @@ fn check_outputs(args: &RunArgs) -> Result<(), String> {
     let arguments =
         args.command.iter().map(|argument| ("an argument of PROGRAM", argument.as_ref()));
     let replay = args.replay.as_deref().map(|path| ("the recording of --replay", path));
-    let read: Vec<Named> = args.hints.inputs().chain(replay).chain(arguments).collect();
+    let rules = args.rules.as_deref().map(|path| ("the rules of --rules", path));
+    let read: Vec<Named> =
+        args.hints.inputs().chain(replay).chain(rules).chain(arguments).collect();
     let written = [
         ("--json", args.json.as_deref()),
         ("--explain", args.explain.as_deref()),
@@ -200,9 +207,9 @@ pub(crate) fn run(
     let plan = plan(args)?;
     // With hints from the start, the program's first reads matter.
     let interest = |wanted, bit| if wanted { bit } else { 0 };
-    let is_recorded = args.record.is_some();
-    let interest = interest(args.hints.is_any() || is_recorded, INTEREST_READS)
-        | interest(plan.counts_names, INTEREST_NAMES);
+    let follows_all = args.record.is_some() || args.rules.is_some();
+    let interest = interest(args.hints.is_any() || follows_all, INTEREST_READS)
+        | interest(plan.counts_names || follows_all, INTEREST_NAMES);
     let channel = channel(args, plan.observes);
     let (reader, writer) = channel.map(|channel| (channel.reader, channel.writer)).unzip();
     let daemon = (!args.needs_own_manager()).then(Daemon::find).flatten();
@@ -399,7 +406,8 @@ fn manager_options(args: &RunArgs, plan: Plan) -> Result<Options, Failure> {
     let (options, problem) = plan.into_options();
     problem.into_iter().for_each(note);
     let learn = state::with_replay(options.learn, replay);
-    Ok(Options { learn, fault, ..options })
+    let rules = args.rules.as_deref().map(rules::load).transpose()?;
+    Ok(Options { learn, rules, fault, ..options })
 }
 
 /// Closes standard input and output in this process, so that the processes at their other ends notice when the program closes

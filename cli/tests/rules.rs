@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
+use common::mounted::Mounted;
 use common::{foretell, text};
 use serde_json::Value;
 
@@ -117,4 +118,133 @@ fn a_profile_has_the_regions_that_were_read_and_passes_the_check() {
     assert_eq!(same.status.code(), Some(2), "{same:?}");
     let no_recording = profile(&data, &["-o", "-"]);
     assert_eq!(no_recording.status.code(), Some(1), "{no_recording:?}");
+}
+
+/// A cold file of 24 MiB on an array, and a file of rules about it.
+struct Cold {
+    mounted: Mounted,
+    rules: tempfile::NamedTempFile,
+}
+
+impl Cold {
+    /// `None`, with a message, if there is no array or no Python. `rule`: what the rule says beside its path.
+    fn new(rule: &str) -> Option<Self> {
+        if !common::have(PYTHON) {
+            return None;
+        }
+        let data: Vec<u8> = (0..24 << 20).map(|at: u32| (at >> 12) as u8).collect();
+        let mounted =
+            Mounted::new(|folder| fs::write(folder.join("data"), &data).expect("written"))?;
+        let rules = tempfile::NamedTempFile::new().expect("a file");
+        let cold = Cold { mounted, rules };
+        fs::write(&cold.rules, format!("[[rule]]\npath = \"{}\"\n{rule}", cold.data()))
+            .expect("written");
+        Some(cold)
+    }
+
+    fn data(&self) -> String {
+        self.mounted.folder.path().join("data").display().to_string()
+    }
+
+    /// Runs a program of Python that has opened the file as `fd`, and has given foretell time to read ahead.
+    fn run(&self, program: &str, options: &[&str]) -> Value {
+        let begin = format!(
+            "import os, time\nfd = os.open('{}', os.O_RDONLY)\ntime.sleep(0.5)\n",
+            self.data()
+        );
+        let rules = self.rules.path().to_str().expect("text");
+        let command = [PYTHON, "-c", &format!("{begin}{program}")];
+        self.mounted.run_with(
+            &command,
+            &[&["--no-learn", "--rules", rules], options].concat(),
+            |_| {},
+        )
+    }
+}
+
+/// Blocks that were read ahead by rules.
+fn ahead(figures: &Value) -> u64 {
+    let sources = figures["sources"].as_array().expect("a list");
+    let of = sources.iter().find(|of| of["source"] == "rules");
+    of.map_or(0, |of| of["prefetched"].as_u64().expect("a number"))
+}
+
+const SUM: &str = "print(sum(sum(os.pread(fd, 65536, at)) for at in range(0, 24 << 20, 1 << 20)))";
+
+#[test]
+fn the_parts_of_a_strided_file_are_read_ahead_and_no_others() {
+    let stride = "[[rule.region]]\npattern = 'strided'\nlength = '64KiB'\nstride = '1MiB'\n";
+    let Some(cold) = Cold::new(stride) else { return };
+    let figures = cold.run(SUM, &[]);
+    assert_eq!(figures["rules"]["files"], 1, "{figures}");
+    let blocks = ahead(&figures);
+    assert!((1..=24 * 8).contains(&blocks), "{figures}");
+    assert_eq!(
+        (&figures["blocks"]["wasted"], &figures["blocks"]["refused"]),
+        (&0.into(), &0.into())
+    );
+}
+
+#[test]
+fn no_more_is_read_ahead_than_the_rule_says() {
+    let Some(cold) = Cold::new("ahead = '1MiB'\n") else { return };
+    let figures = cold.run("print(len(os.pread(fd, 10, 0)))", &[]);
+    // A cluster may exceed the bound.
+    assert!((1..=128 + 16).contains(&ahead(&figures)), "{figures}");
+    let figures = cold.run("print(sum(map(len, iter(lambda: os.read(fd, 65536), b''))))", &[]);
+    assert!(ahead(&figures) > 128 + 16, "as the program goes on: {figures}");
+}
+
+#[test]
+fn a_file_that_is_never_read_ahead_is_not_whoever_asks() {
+    let Some(cold) = Cold::new("never = true\n") else { return };
+    let list = tempfile::NamedTempFile::new().expect("a file");
+    fs::write(&list, cold.data()).expect("written");
+    let list = list.path().to_str().expect("text");
+    let advice = "os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_WILLNEED)\ntime.sleep(0.3)\n";
+    let figures = cold.run(&format!("{advice}{SUM}"), &["--hints", list]);
+    assert_eq!(figures["blocks"]["prefetched"], 0, "{figures}");
+    assert_eq!(figures["rules"]["files"], 0);
+    assert!(figures["rules"]["dropped"].as_u64() >= Some(1), "that of the list: {figures}");
+}
+
+#[test]
+fn a_process_that_the_program_starts_follows_the_rules_too() {
+    let Some(cold) = Cold::new("ahead = '2MiB'\n") else { return };
+    let begin =
+        format!("import os, time\nfd = os.open('{}', os.O_RDONLY)\ntime.sleep(0.5)\n", cold.data());
+    let program = format!(
+        "import subprocess; subprocess.run([{PYTHON:?}, '-c', {:?}])",
+        format!("{begin}{SUM}")
+    );
+    let rules = cold.rules.path().to_str().expect("text");
+    // What is observed otherwise makes no difference.
+    let options = ["--no-learn", "--rules", rules, "--observe", "none"];
+    let figures = cold.mounted.run_with(&[PYTHON, "-c", &program], &options, |_| {});
+    assert_eq!(figures["rules"]["files"], 1, "{figures}");
+    assert!(ahead(&figures) > 0, "{figures}");
+}
+
+#[test]
+fn a_run_with_bad_rules_does_not_begin() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rules = folder.path().join("rules.toml");
+    fs::write(&rules, "[[rule]]\npath = '/x'\naheda = 1\n").expect("written");
+    let run = |words: &[&str]| {
+        let mut command = foretell();
+        command.arg("run").args(words).args(["--", "echo", "begun"]).current_dir(folder.path());
+        command.stdin(Stdio::null()).output().expect("foretell runs")
+    };
+    let bad = run(&["--rules", "rules.toml"]);
+    let told = "foretell: --rules: rules.toml: line 3, column 1: unknown key \"aheda\"; did you mean \"ahead\"?\n";
+    assert_eq!(
+        (bad.status.code(), text(&bad.stdout), text(&bad.stderr)),
+        (Some(125), String::new(), told.into())
+    );
+    assert_eq!(run(&["--rules", "gone.toml"]).status.code(), Some(125));
+    assert_eq!(run(&["--rules", "-"]).status.code(), Some(2));
+    assert_eq!(run(&["--no-hints", "--rules", "rules.toml"]).status.code(), Some(2));
+    fs::write(&rules, "").expect("written");
+    assert_eq!(text(&run(&["--quiet", "--rules", "rules.toml"]).stdout), "begun\n");
+    assert_eq!(run(&["--rules", "rules.toml", "--json", "rules.toml"]).status.code(), Some(2));
 }

@@ -58,7 +58,7 @@ pub use outside::Root;
 pub use reads::BLOCK_BYTES;
 pub use report::{
     BlockReport, HintReport, LearnReport, ManagerState, NameReport, OracleReport, ProgramReport,
-    RecordReport, Report, SourceReport,
+    RecordReport, Report, RuleReport, SourceReport,
 };
 pub use sources::Origin;
 
@@ -120,6 +120,8 @@ pub struct Options {
     pub opens: Option<opens::Opens>,
     /// What is to be learned, and where from; `None` for nothing.
     pub learn: Option<Learn>,
+    /// The user's rules about files.
+    pub rules: Option<foretell_rules::Rules>,
     /// What the run is to be recorded to.
     pub record: Option<recorded::Record>,
     /// A budget that managers of other runs in this process share, within which [`budget_bytes`](Self::budget_bytes) are the
@@ -232,6 +234,7 @@ impl Manager {
             record: options.record,
             lease,
             asked: Arc::clone(&asked),
+            rules: options.rules,
             fault: options.fault,
         };
         let mut session = Session::new(config, parts);

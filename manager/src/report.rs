@@ -158,6 +158,15 @@ pub struct RecordReport {
     pub problem: Option<String>,
 }
 
+/// What the user's rules did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleReport {
+    /// Files that were read ahead by a rule, once for each process that opened them.
+    pub files: u64,
+    /// Hints that were dropped, because a rule says that the file is never read ahead, or how it is.
+    pub dropped: u64,
+}
+
 /// What the programs did, summed over all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProgramReport {
@@ -237,6 +246,9 @@ pub struct Report {
     /// What was recorded, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded: Option<RecordReport>,
+    /// Rules.
+    #[serde(default)]
+    pub rules: RuleReport,
     /// Programs.
     pub programs: ProgramReport,
     /// The first refusal, in words.
@@ -262,6 +274,7 @@ impl Report {
             names: NameReport::default(),
             learned: LearnReport::default(),
             recorded: None,
+            rules: RuleReport::default(),
             programs: ProgramReport::default(),
             first_refusal: None,
             first_broken_line: None,

@@ -26,6 +26,7 @@ mod predicting;
 mod recording;
 mod records;
 mod room;
+mod rules;
 pub(crate) mod shared;
 mod sighted;
 mod waiting;
@@ -47,6 +48,7 @@ use self::learning::{Learn, Learning};
 use self::observed::Observed;
 use self::opens::Openers;
 use self::recording::Recording;
+use self::rules::Ruled;
 use self::shared::Asked;
 use self::sighted::Sighted;
 use self::waiting::Waiting;
@@ -195,6 +197,7 @@ pub(crate) struct Parts {
     pub(crate) record: Option<Record>,
     pub(crate) lease: Option<Lease>,
     pub(crate) asked: Arc<Asked>,
+    pub(crate) rules: Option<foretell_rules::Rules>,
     pub(crate) fault: Option<Fault>,
 }
 
@@ -202,7 +205,7 @@ impl Session {
     pub(crate) fn new(config: Config, parts: Parts) -> Self {
         let Parts { connections, watched_max, threads, done, stop, is_abandoned, lineage, .. } =
             parts;
-        let Parts { observes, counts_names, outside, opens, learn, record, .. } = parts;
+        let Parts { observes, counts_names, outside, opens, learn, record, rules, .. } = parts;
         let Parts { lease, asked, fault, .. } = parts;
         let mut policy = Policy::new(config);
         let external = policy.open_stream(Nanos::ZERO, SCRIPTS, None);
@@ -213,7 +216,10 @@ impl Session {
         let of_record = record.as_ref().map(|record| Arc::clone(&record.folder));
         let folder = of_record.or(folder).filter(|folder| !folder.is_empty());
         let recording = record.and_then(|record| Recording::new(record, &threads));
-        let follows = observes || recording.is_some();
+        let rules = rules.map(Ruled::new);
+        // For a recording and for rules, all names are followed.
+        let follows_all = recording.is_some() || rules.as_ref().is_some_and(Ruled::has_plans);
+        let follows = observes || follows_all;
         let observer = Observer::new(Arc::clone(&done), threads.clone(), observes);
         Session {
             clock: Instant::now(),
@@ -245,8 +251,8 @@ impl Session {
             observed: Observed::new(observer),
             sighted: Sighted::new(outside),
             openers: Openers::new(opens),
-            walking: Walking::new(observes, counts_names, recording.is_some()),
-            accesses: Accesses::new(learning, recording, folder),
+            walking: Walking::new(observes, counts_names, follows_all),
+            accesses: Accesses::new(learning, recording, rules, folder),
             sources_of_hints: Sources::default(),
             sources: 0,
             external,
@@ -267,7 +273,7 @@ impl Session {
 
     /// Runs until it is stopped. Returns the report, and what is to be learned.
     pub(crate) fn run(mut self) -> (Report, Ends) {
-        self.set_interest(self.accesses.records());
+        self.set_interest(self.accesses.follows_all());
         loop {
             self.done.hush();
             if self.stop.load(Ordering::Acquire) {
@@ -329,6 +335,7 @@ impl Session {
         self.take_observed();
         self.take_sightings();
         self.take_opens();
+        self.take_ruled();
         self.take_ends();
         self.stop_wrong_sources();
         self.take_dropped_names();
@@ -450,6 +457,7 @@ impl Session {
             names: self.walking.report(),
             learned: LearnReport::default(),
             recorded: None,
+            rules: self.accesses.rules.as_ref().map(Ruled::report).unwrap_or_default(),
             programs,
             first_refusal: self.first_refusal,
             first_broken_line: self.first_broken_line,
@@ -493,6 +501,7 @@ mod tests {
                 record: None,
                 lease: None,
                 asked: Arc::default(),
+                rules: None,
                 fault: None,
             },
         )

@@ -4,7 +4,7 @@
 //! ([`foretell_policy::Tally`]). A source that guesses and is mostly wrong stops for the rest of the run: the policy's own
 //! trust is by stream and by process, so it believes the guesses about a thousand short processes a thousand times.
 //!
-//! What a user or a program says is no guess of foretell's, and is never stopped: lists and scripts, hints through the
+//! What a user or a program says is no guess of foretell's, and is never stopped: lists and scripts, rules, hints through the
 //! interface, advice, and a recording given with `--replay`. Each of them has its hinter's record in the policy, so a program
 //! that discloses what it does not read loses its own trust and nobody else's.
 //!
@@ -52,11 +52,13 @@ pub enum Origin {
     Replayed,
     /// What followed before on what programs open, across programs.
     Predicted,
+    /// The user's rules about files (`--rules`).
+    Rules,
 }
 
 impl Origin {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Origin; 9] = [
+    pub const ALL: [Origin; 10] = [
         Origin::Given,
         Origin::Program,
         Origin::Advice,
@@ -66,6 +68,7 @@ impl Origin {
         Origin::Learned,
         Origin::Replayed,
         Origin::Predicted,
+        Origin::Rules,
     ];
 
     /// Its number in the policy.
@@ -91,13 +94,16 @@ impl Origin {
             Origin::Learned => "earlier runs",
             Origin::Replayed => "the recording",
             Origin::Predicted => "what came next before",
+            Origin::Rules => "rules",
         }
     }
 
     /// Whether it is stopped where it is mostly wrong.
-    fn is_guess(self) -> bool {
+    pub(crate) fn is_guess(self) -> bool {
         match self {
-            Origin::Given | Origin::Program | Origin::Advice | Origin::Replayed => false,
+            Origin::Given | Origin::Program | Origin::Advice | Origin::Replayed | Origin::Rules => {
+                false
+            }
             Origin::Arguments
             | Origin::Walks
             | Origin::Mapped

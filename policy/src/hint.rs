@@ -57,7 +57,8 @@ identifier! {
 pub struct Segment {
     /// First byte.
     pub offset_bytes: u64,
-    /// Length in bytes. The part beyond the end of the file is dropped and counted as refused.
+    /// Length in bytes. The part beyond the end of the file is dropped and counted as refused. A segment that ends at the
+    /// largest number reaches to the end of the file, and nothing is refused.
     pub length_bytes: u64,
 }
 

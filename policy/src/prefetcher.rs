@@ -9,6 +9,7 @@
 //! * **D. Allowance.** A stream has a bounded number of unread blocks, which grows with each one read and
 //!   shrinks with each fetched in vain. A stream that never reads its blocks keeps its initial allowance. That of a stream
 //!   of guesses is small, and grows by several blocks with each one read until it is as large as that of others.
+//!   A driver may bound it further ([`Policy::limit_ahead`](crate::Policy::limit_ahead)).
 //! * **E. Beyond the horizon** a block is fetched if its device cannot keep up, and only while the device is not busy: a
 //!   request waiting in its queue holds a buffer that other streams want. A fetch into a buffer that no stream values may wait
 //!   there, since a disk sorts a longer queue better and more disks of an array are at work.
@@ -167,6 +168,10 @@ impl Prefetcher {
     /// D: the number of unread blocks that `stream` may have.
     #[inline]
     pub(crate) fn allowance(&self, stream: &Stream) -> u64 {
+        self.earned(stream).min(stream.unread_max)
+    }
+
+    fn earned(&self, stream: &Stream) -> u64 {
         let accuracy = stream.cursor.accuracy();
         let mut first = ALLOWANCE_FIRST.min(self.limit_blocks / 2);
         if stream.is_guess {

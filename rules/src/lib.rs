@@ -73,7 +73,7 @@ pub enum Access {
 pub struct Region {
     /// The first byte.
     pub offset_bytes: u64,
-    /// The number of bytes, at least 1; `None` to the end of the file. `None` of a strided region too, whose parts have lengths.
+    /// The number of bytes, at least 1; `None` to the end of the file. `None` of a strided region too: its parts have lengths.
     pub length_bytes: Option<u64>,
     /// How it is read.
     pub access: Access,

@@ -144,8 +144,6 @@ fn the_example_has_each_key() {
         "path",
         "never",
         "ahead",
-        "after",
-        "backend",
         "region",
         "offset",
         "length",

@@ -126,11 +126,12 @@ impl RuleMeaning {
         if let Some(bytes) = self.ahead_bytes {
             let _ = write!(words, "; at most {} ahead", size::display(bytes));
         }
-        if self.after == "release" {
-            words.push_str("; released after it is read");
-        }
-        if self.backend != Backend::Auto.name() {
-            let _ = write!(words, "; by {}", self.backend);
+        for (key, value, default) in
+            [("after", self.after, "keep"), ("backend", self.backend, Backend::Auto.name())]
+        {
+            if value != default {
+                let _ = write!(words, "; {key} = {value} has no effect yet");
+            }
         }
         words
     }

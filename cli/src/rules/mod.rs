@@ -1,4 +1,4 @@
-//! `foretell rules`: files of rules, checked and explained; and what `foretell run --rules` and `foretell profile` need of them.
+//! `foretell rules`: files of rules, checked and explained; and what `foretell run --rules` needs of them.
 
 mod meaning;
 
@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use foretell_rules::{FILE_MAX_BYTES, Problem, Rules};
 
 use self::meaning::Meaning;
-use crate::failure::{Failure, note, written};
+use crate::failure::{FAILED_BEFORE, Failure, note, written};
 use crate::output_file::{self, OutputFile};
 use crate::{input_file, signals};
 
@@ -79,6 +79,20 @@ fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
         written(io::stdout().write_all(meaning.lines(&name).as_bytes()))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The rules of a file, for a run.
+///
+/// # Errors
+/// Mistakes, of which all but the last are told already.
+pub(crate) fn load(path: &Path) -> Result<Rules, Failure> {
+    if path.as_os_str() == "-" {
+        return Err(Failure::usage("--rules: standard input is the program's; give a file"));
+    }
+    let name = name_of(path);
+    let failed = |line: String| Failure { code: FAILED_BEFORE, line: format!("--rules: {line}") };
+    let content = content(path).map_err(|error| failed(format!("{name}: {error}")))?;
+    parsed(&content).map_err(|problems| told(&name, &problems, failed))
 }
 
 fn parsed(content: &[u8]) -> Result<Rules, Vec<Problem>> {

@@ -1,5 +1,5 @@
-//! What programs touch and read, with the paths of the files: for [learning](super::learning) and for
-//! [recordings](super::recording).
+//! What programs touch and read, with the paths of the files: for [learning](super::learning), for
+//! [recordings](super::recording) and for [rules](super::rules).
 //!
 //! Names come from the touches of programs, files and their parts from records of reads, from page tables, and from the
 //! positions of open files of programs outside. A read names a file by its number. An open is a record, which has the number,
@@ -19,6 +19,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::learning::Learning;
 use super::recording::Recording;
+use super::rules::Ruled;
 use crate::driver::file::file_id;
 use crate::mounts::Mounts;
 use crate::outside::Sighting;
@@ -41,6 +42,8 @@ pub(super) struct Accesses {
     pub(super) learning: Option<Learning>,
     /// `None` if nothing is to be recorded.
     pub(super) recording: Option<Recording>,
+    /// `None` without rules.
+    pub(super) rules: Option<Ruled>,
     /// Opens of this turn, and the last ones before: when they returned, and their files.
     opens: Vec<(u64, Opened)>,
     /// Reads of this turn.
@@ -65,19 +68,29 @@ impl Accesses {
     pub(super) fn new(
         learning: Option<Learning>,
         recording: Option<Recording>,
+        rules: Option<Ruled>,
         folder: Option<Arc<[u8]>>,
     ) -> Self {
-        Accesses { learning, recording, folder, ..Accesses::default() }
+        Accesses { learning, recording, rules, folder, ..Accesses::default() }
     }
 
     /// Whether nobody wants to know.
     fn is_idle(&self) -> bool {
-        self.learning.is_none() && self.recording.is_none()
+        self.learning.is_none() && self.recording.is_none() && !self.has_plans()
+    }
+
+    fn has_plans(&self) -> bool {
+        self.rules.as_ref().is_some_and(Ruled::has_plans)
     }
 
     /// Whether programs are to report their names and reads.
     pub(super) fn watches(&self, now: Nanos) -> bool {
-        self.records() || self.learning.as_ref().is_some_and(|learning| learning.watches(now))
+        self.follows_all() || self.learning.as_ref().is_some_and(|learning| learning.watches(now))
+    }
+
+    /// Whether programs are to report them from their start to their end.
+    pub(super) fn follows_all(&self) -> bool {
+        self.records() || self.has_plans()
     }
 
     /// Whether all of the run is recorded.
@@ -151,6 +164,11 @@ impl Accesses {
             self.starts.acts(process.0, end_ns.saturating_sub(touch.duration_ns));
             learning.touched(&self.path, touch, opened, mounts);
         }
+        if let (Some(rules), Some(Opened { file, size_bytes })) = (&mut self.rules, opened)
+            && !touch.flags.is_failed()
+        {
+            rules.opened(process, &self.path, (file, size_bytes));
+        }
         if let Some(recording) = &mut self.recording {
             recording.touched(process, &self.path, touch, opened.map(|opened| opened.file));
         }
@@ -197,6 +215,9 @@ impl Accesses {
             let first_ns = self.starts.of_mapped(process.0, monotonic_ns());
             learning.mapped((file, path), ranges, (waited, first_ns), (mounts, now));
         }
+        if let Some(rules) = &mut self.rules {
+            rules.met(process, path.as_os_str().as_bytes(), file);
+        }
         if let Some(recording) = &mut self.recording {
             recording.mapped(process, (file, path), ranges, waited);
         }
@@ -206,6 +227,12 @@ impl Accesses {
     pub(super) fn sighted(&mut self, sighting: &Sighting, mounts: &Mounts) {
         self.learning.iter_mut().for_each(|learning| learning.sighted(sighting, mounts));
         self.recording.iter_mut().for_each(|recording| recording.sighted(sighting));
+        let process = ReaderId(sighting.process);
+        if let Some(rules) = &mut self.rules {
+            for (file, path) in &sighting.opened {
+                rules.met(process, path.as_os_str().as_bytes(), *file);
+            }
+        }
     }
 }
 

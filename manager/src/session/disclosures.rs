@@ -174,12 +174,15 @@ impl Session {
         expected: Option<Expected>,
     ) {
         let Disclosure { path, extent, repeats, order, certainty } = disclosure;
+        let origin = Origin::of(self.policy.source(stream));
+        if self.rules_drop(&path, certainty, origin) {
+            return;
+        }
         let device = self.mounts.device_of(&path);
         // A process opens files in an order before others are `MaybeUnread`.
         if !matches!(certainty, Certainty::File | Certainty::MaybeUnread) {
             self.policy.guesses(stream);
         }
-        let origin = Origin::of(self.policy.source(stream));
         let name = self.waiting.add_name(Name { path, certainty, owner, expected, origin });
         let (now, target) = (self.now(), Target::Name(name));
         self.policy.hint(now, stream, Hint { target, device, extent, order, repeats });

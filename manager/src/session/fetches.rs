@@ -14,6 +14,7 @@ use super::waiting::{Folder, Name};
 use crate::driver::{End, Ended, Subject};
 use crate::programs::Program;
 use crate::source::Certainty;
+use crate::sources::Origin;
 
 /// A lookup that takes no longer has found the inode in memory: that takes some 10 µs.
 const IN_MEMORY: Duration = Duration::from_nanos(STALL_THRESHOLD_NS);
@@ -140,6 +141,12 @@ impl Session {
             End::Found(_) if matches!(certainty, Certainty::MaybeFolder(_)) => {
                 return (Outcome::Void, None);
             }
+            End::Found(_)
+                if matches!(certainty, Certainty::MaybeTree(_))
+                    && self.rules_drop_file(&path, origin) =>
+            {
+                return (Outcome::Void, None);
+            }
             End::Found(file) if expected.is_some_and(|expected| !expected.is(&file)) => {
                 return (Outcome::Void, None);
             }
@@ -153,8 +160,9 @@ impl Session {
                     return (Outcome::Void, None);
                 }
                 self.note_advised(advised_by, id);
-                // A name that was looked up ahead says nothing of the data.
-                if file.opened_in() < IN_MEMORY && certainty != Certainty::MaybeUnread {
+                // A name that was looked up ahead, or a file that is open, says nothing of the data.
+                let is_sign = certainty != Certainty::MaybeUnread && origin != Origin::Rules;
+                if file.opened_in() < IN_MEMORY && is_sign {
                     self.warmth.found(Instant::now());
                 }
                 if let Some(explanation) = &mut self.explanation {

@@ -79,6 +79,7 @@ impl Session {
         self.end_arguments(process);
         self.end_advice(process);
         self.end_observed(process);
+        self.end_ruled(process);
         self.accesses.ends(process);
     }
 }

@@ -72,6 +72,7 @@ impl Session {
                 self.observed.observer.watch_soon(process);
             } else if has_ended && !is_inside() {
                 self.end_observed(ReaderId(process));
+                self.end_ruled(ReaderId(process));
             }
         }
     }

@@ -110,8 +110,8 @@ pub(crate) struct Walking {
     is_on: bool,
     /// Whether any program is watched.
     watches: bool,
-    /// Names are followed for a recording, if for nothing else.
-    is_recorded: bool,
+    /// Names are followed for a recording or for rules, if for nothing else.
+    follows_all: bool,
     next_number: u64,
     looks_at: Nanos,
     interval: Duration,
@@ -125,13 +125,13 @@ pub(crate) struct Walking {
 }
 
 impl Walking {
-    /// `is_on`: whether anything is looked up ahead. `counts`: whether programs are watched also without that. `is_recorded`:
-    /// whether all names are followed for a recording.
-    pub(super) fn new(is_on: bool, counts: bool, is_recorded: bool) -> Self {
+    /// `is_on`: whether anything is looked up ahead. `counts`: whether programs are watched also without that. `follows_all`:
+    /// whether all names are followed for a recording or for rules.
+    pub(super) fn new(is_on: bool, counts: bool, follows_all: bool) -> Self {
         Walking {
             is_on,
-            watches: is_on || counts || is_recorded,
-            is_recorded,
+            watches: is_on || counts || follows_all,
+            follows_all,
             next_number: 0,
             looks_at: Nanos::ZERO,
             interval: LOOK_MIN,
@@ -167,7 +167,7 @@ impl Walking {
 
     /// Whether there is room for the walks of another process.
     pub(super) fn has_room(&self) -> bool {
-        (self.is_on || self.is_recorded) && self.memory_bytes < MEMORY_MAX_BYTES
+        (self.is_on || self.follows_all) && self.memory_bytes < MEMORY_MAX_BYTES
     }
 
     fn can_watch(&self, program: &Program) -> bool {
@@ -196,7 +196,7 @@ impl Walking {
             return;
         }
         walker.touched_at = now;
-        let Some(files) = known.files.filter(|_| self.is_on || self.is_recorded) else {
+        let Some(files) = known.files.filter(|_| self.is_on || self.follows_all) else {
             return walker.count_quick(touches);
         };
         let mut quick_touches = walker.quick_touches;

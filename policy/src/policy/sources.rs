@@ -1,4 +1,5 @@
-//! Sources of hints: what became of the blocks fetched for each, and an end to those that are mostly wrong.
+//! Sources of hints: what became of the blocks fetched for each, a bound for one that wants less, and an end to those that are
+//! mostly wrong.
 //!
 //! The policy measures alone. Which source is to end, and when, is the driver's decision.
 
@@ -26,6 +27,14 @@ impl Policy {
         let known = self.stream_ids.get(&stream);
         let stream = known.and_then(|&index| self.arbiter.streams().get(index));
         stream.map_or(SourceId::default(), |stream| stream.source)
+    }
+
+    /// Bounds the bytes that are fetched for `stream` and unread, from now on. A cluster that is begun may exceed the bound by
+    /// its other blocks, and by no more than a half of it.
+    pub fn limit_ahead(&mut self, stream: StreamId, bytes: u64) {
+        if let Some(&index) = self.stream_ids.get(&stream) {
+            self.arbiter.stream(index).unread_max = bytes.div_ceil(self.config.block_bytes).max(1);
+        }
     }
 
     /// [Cancels](Self::cancel) all streams of `source`, and drops its hints from now on.

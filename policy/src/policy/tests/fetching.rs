@@ -277,3 +277,22 @@ fn a_hint_at_the_end_of_time_is_fetched() {
     let fetched = std::iter::from_fn(|| policy.next_fetch(end, DISK)).count();
     assert!(fetched > 0);
 }
+
+#[test]
+fn a_stream_with_a_bound_is_fetched_no_further_ahead() {
+    let target = Target::File { file: FileId(0), size_bytes: 10_000 };
+    for (bytes, least, most) in [(95, 10, 14), (1, 1, 1)] {
+        let mut policy = Policy::new(config(1000));
+        let stream = policy.open_stream(NOW, HINTER, None);
+        policy.limit_ahead(stream, bytes);
+        policy.hint(NOW, stream, Hint::whole_file(target, DISK));
+        let mut fetched = fetch_all(&mut policy, 10_000).len() as u64;
+        assert!((least..=most).contains(&fetched), "{fetched}");
+        for index in 0..1000 {
+            policy.read(NOW, READER, block(0, index), false);
+            fetched += fetch_all(&mut policy, 10_000).len() as u64;
+            assert!(fetched <= index + 1 + most, "{fetched} at {index}");
+        }
+        assert_eq!(policy.counts().useful, 1000);
+    }
+}

@@ -111,6 +111,8 @@ pub(crate) struct Stream {
     pub(crate) is_guess: bool,
     /// What its hints come from.
     pub(crate) source: SourceId,
+    /// Most unread blocks that it may have, however well it is read.
+    pub(crate) unread_max: u64,
     waiting: HintQueue<Waiting>,
     /// Number of the first waiting hint.
     first_waiting: u64,
@@ -199,6 +201,7 @@ impl Stream {
             reader,
             is_guess: false,
             source: SourceId::default(),
+            unread_max: u64::MAX,
             waiting: HintQueue::new(),
             first_waiting: 0,
             entering: None,

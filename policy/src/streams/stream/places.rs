@@ -380,6 +380,9 @@ impl Places {
         }
         let file_end = blocks_of(size_bytes, self.block_bytes);
         for &segment in segments.iter() {
+            if segment.offset_bytes.checked_add(segment.length_bytes) == Some(u64::MAX) {
+                continue; // To the end of the file, wherever that is.
+            }
             let (first, _) = span(segment, size_bytes, self.block_bytes);
             let (_, wanted_end) = span(segment, u64::MAX, self.block_bytes);
             let beyond = wanted_end.saturating_sub(first.max(file_end));
@@ -492,6 +495,12 @@ mod tests {
     fn ranges(list: &[(u64, u64)]) -> Extent {
         let segment = |&(offset_bytes, length_bytes)| Segment { offset_bytes, length_bytes };
         Extent::Segments(list.iter().map(segment).collect())
+    }
+
+    #[test]
+    fn a_segment_to_the_largest_number_reaches_to_the_end() {
+        assert_eq!(blocks(ranges(&[(15, u64::MAX - 15)]), 1, 35), (vec![1, 2, 3], 0));
+        assert_eq!(blocks(ranges(&[(15, 100)]), 1, 35), (vec![1, 2, 3], 8));
     }
 
     #[test]
