@@ -1,14 +1,14 @@
 //! One budget for the managers of several runs in a process.
 //!
 //! Each manager has a policy of its own, for its own programs. What they share is memory: a manager fetches up to a limit,
-//! which it asks for in each turn ([`Lease::tell`]).
+//! which it asks for in each turn (`Lease::tell`).
 //!
 //! * Managers with something to fetch get equal shares. One that needs less than its share leaves the rest to the others.
 //! * A manager that had more when another came keeps what it has fetched, and fetches nothing until its programs have read it
-//!   down to its share. What is held too long is let go ([`PATIENCE`]), so a program that has stopped reading starves nobody.
+//!   down to its share. What is held too long is let go (`PATIENCE`), so a program that has stopped reading starves nobody.
 //! * If the budget itself shrinks, because memory is short, what is beyond a share is let go at once.
 //!
-//! Invariant: what all managers hold, and may fetch without asking again, is at most the budget, and [`FLOOR_BYTES`] for each
+//! Invariant: what all managers hold, and may fetch without asking again, is at most the budget, and `FLOOR_BYTES` for each
 //! of them. A manager may fetch more only once the others have heard that they may fetch less.
 //!
 //! Cost: O(managers) a turn, under a lock that no one holds while waiting.
