@@ -18,7 +18,7 @@ use std::iter;
 /// Most bytes of a pattern: Linux's `PATH_MAX`.
 const PATTERN_MAX_BYTES: usize = 4096;
 
-/// See the [module](self).
+/// A pattern of paths: `*`, `?`, `[a-z]` within a name, `**` for any number of folders, `~/` for the home folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     /// As the user wrote it.

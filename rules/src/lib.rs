@@ -43,6 +43,9 @@ pub const RULES_MAX: usize = 4096;
 /// Most patterns of a rule.
 pub const PATTERNS_MAX: usize = 1024;
 
+/// Most patterns of a file, without those that are a path in full: each path is compared with all of them.
+pub const GLOBS_MAX: usize = 4096;
+
 /// Most regions of a rule, and of all rules of a file.
 pub const REGIONS_MAX: usize = 4096;
 /// See [`REGIONS_MAX`].

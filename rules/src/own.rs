@@ -10,8 +10,8 @@ use toml::de::{DeTable, DeValue};
 
 use crate::problem::{Problem, unknown};
 use crate::{
-    Access, Action, After, Backend, PATTERNS_MAX, Pattern, Plan, REGIONS_ALL_MAX, REGIONS_MAX,
-    RULES_MAX, Region, Rule, Rules, size,
+    Access, Action, After, Backend, GLOBS_MAX, PATTERNS_MAX, Pattern, Plan, REGIONS_ALL_MAX,
+    REGIONS_MAX, RULES_MAX, Region, Rule, Rules, size,
 };
 
 /// Mistakes that are told of one file. What follows is often a consequence.
@@ -26,6 +26,7 @@ struct Reading<'t> {
     home: Option<&'t str>,
     problems: Vec<Problem>,
     regions: usize,
+    globs: usize,
 }
 
 type Value<'t> = Spanned<DeValue<'t>>;
@@ -37,7 +38,7 @@ pub(crate) fn parse(text: &str, home: Option<&str>) -> Result<Rules, Vec<Problem
         let message = error.message().replace('\n', " ");
         vec![Problem::at(text, at, format!("{message} (this is no TOML)"))]
     })?;
-    let mut reading = Reading { text, home, problems: Vec::new(), regions: 0 };
+    let mut reading = Reading { text, home, problems: Vec::new(), regions: 0, globs: 0 };
     let rules = reading.rules(table.get_ref());
     match reading.problems.is_empty() {
         true => Ok(Rules::new(rules, Vec::new())),
@@ -114,7 +115,17 @@ impl<'t> Reading<'t> {
         for (key, value) in table {
             let name = key.get_ref().as_ref();
             match name {
-                "path" => patterns = Some(self.patterns(value)),
+                "path" => {
+                    let all = self.patterns(value);
+                    self.globs += all.iter().filter(|pattern| pattern.plain().is_none()).count();
+                    if self.globs > GLOBS_MAX {
+                        let text = format!(
+                            "more than {GLOBS_MAX} patterns in the file; join some, or give paths in full"
+                        );
+                        self.wrong(&value.span(), text);
+                    }
+                    patterns = Some(all);
+                }
                 "never" => match value.get_ref() {
                     DeValue::Boolean(is) => never = *is,
                     _ => self.wrong_kind(name, value, "true or false"),
@@ -524,5 +535,12 @@ mod tests {
         );
         let patterns = format!("[[rule]]\npath = [{}]\n", "'/x',".repeat(PATTERNS_MAX + 1));
         assert!(problems(&patterns)[0].contains("several rules"));
+        let globs = |count: usize| {
+            let list = |from: usize| "'/x*',".repeat((count - from).min(PATTERNS_MAX));
+            let rules = (0..count).step_by(PATTERNS_MAX).map(list);
+            rules.map(|list| format!("[[rule]]\npath = [{list}]\n")).collect::<String>()
+        };
+        assert!(parse(&globs(GLOBS_MAX), None).is_ok());
+        assert!(problems(&globs(GLOBS_MAX + 1))[0].contains("paths in full"));
     }
 }

@@ -4,7 +4,7 @@
 //! A. *Pieces.* Reads of a process that follow each other in the file are one piece.
 //! B. *Runs.* A run of a process ends where the next piece begins before the end of the last one.
 //! C. *Regions of a run.* Four pieces or more of one length and one distance are a strided region. Other pieces are sequential
-//!    regions, joined over gaps of up to [`GAP_MAX_BYTES`]: to read a small gap costs less than another request.
+//!    regions, joined over gaps of up to 128 KiB: to read a small gap costs less than another request.
 //! D. *No overlap.* What an earlier run has is left out of later ones.
 //! E. *No order.* If more than a quarter of the pieces begin runs, no order is told. The file is read as a whole if a half of
 //!    its span was read, and not ahead at all otherwise.
