@@ -1,12 +1,12 @@
 //! `foretell probe`: what foretell would do on a file system, and what that brings, measured with one file.
 //!
 //! 1. The file is the one that is named, or the largest of the first ones that are found in a folder.
-//! 2. Which back end would be chosen, and why ([`choice`](crate::driver::backend::choice)).
+//! 2. Which back end would be chosen, and why (`driver/backend/choice.rs`).
 //! 3. How long small reads of data take that is not in memory.
 //! 4. What each back end brings of a range that is not in memory, and how soon.
 //!
-//! Nothing is written, and what is in memory stays there unless the caller asks for its eviction. A measurement needs a range that
-//! is not in memory, so of a file in memory little can be told.
+//! Nothing is written, and what is in memory stays there unless the caller asks for its eviction. A measurement needs a range
+//! that is not in memory, so of a file in memory little can be told.
 //!
 //! The work is done on a thread, since a device may never answer: after [`PATIENCE`] the caller gets what is known by then.
 
@@ -85,8 +85,8 @@ enum Told {
     Ended(Result<Box<Probed>, ProbeError>),
 }
 
-/// Measures at `path`, for [`PATIENCE`] at most. With `evicts`, the file's data is dropped from memory first. `tell` hears what is
-/// being done.
+/// Measures at `path`, for [`PATIENCE`] at most. With `evicts`, the file's data is dropped from memory first. `tell` hears
+/// what is being done.
 ///
 /// # Errors
 /// [`ProbeError`]

@@ -241,8 +241,8 @@ impl OpenFile {
         told.map(|_| keeps)
     }
 
-    /// Has `range` fetched by the back end that is `asked` for. May wait for the device's queue. Where the kernel takes no advice or
-    /// arrival cannot be observed, it waits for the data itself.
+    /// Has `range` fetched by the back end that is `asked` for. May wait for the device's queue. Where the kernel takes no
+    /// advice or arrival cannot be observed, it waits for the data itself.
     fn advise(&self, range: Range, asked: BackendKind) -> Advised {
         match self.target.clip(range, AtFlags::STATX_SYNC_AS_STAT) {
             Err(error) => Advised::Failed(error),

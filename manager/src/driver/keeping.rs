@@ -1,9 +1,10 @@
-//! The file systems on which files were found: what carries out their fetches ([`choice`]), and whether they keep a file's pages
-//! in memory when the file is opened once more.
+//! The file systems on which files were found: what carries out their fetches ([`choice`]), and whether they keep a file's
+//! pages in memory when the file is opened once more.
 //!
-//! Most file systems keep them. A FUSE file system decides it at each open, and many have the kernel drop all pages then: those that
-//! libfuse makes from a program's callbacks, unless they were mounted with `kernel_cache` or `auto_cache`. On these, prefetched
-//! pages are lost when the program opens the file, and the manager's own open loses pages that the program has read.
+//! Most file systems keep them. A FUSE file system decides it at each open, and many have the kernel drop all pages then:
+//! those that libfuse makes from a program's callbacks, unless they were mounted with `kernel_cache` or `auto_cache`. On
+//! these, prefetched pages are lost when the program opens the file, and the manager's own open loses pages that the program
+//! has read.
 //!
 //! So each mounted FUSE file system is tried once, with its first file: a page is read, the file is opened again, and the page
 //! is looked for. If the page is gone, no further file of that file system is opened.

@@ -1,8 +1,9 @@
 //! The page-cache driver: carries out the policy's fetches as advice to the kernel, and verifies them.
 //!
-//! How a fetch is carried out is a matter of its back end ([`backend`]): mostly `posix_fadvise(WILLNEED)`, in as many calls as the
-//! kernel needs to accept all of it. It counts as done only when its pages are seen to be valid. A lookup opens the file, which brings its metadata into the kernel's caches. Both run on the
-//! threads of their device ([`pool`]), so this object never waits.
+//! How a fetch is carried out is a matter of its back end ([`backend`]): mostly `posix_fadvise(WILLNEED)`, in as many calls as
+//! the kernel needs to accept all of it. It counts as done only when its pages are seen to be valid. A lookup opens the file,
+//! which brings its metadata into the kernel's caches. Both run on the threads of their device ([`pool`]), so this object
+//! never waits.
 //!
 //! A file stays open while a fetch of it is in flight, and a moment longer ([`linger`]). It is closed then because an open file
 //! keeps its file system from being unmounted, and on some file systems keeps a removed file's folder from being removed. The

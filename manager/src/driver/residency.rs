@@ -86,8 +86,8 @@ fn may_see_pages(file: &File, owner_uid: u32) -> bool {
         || rustix::fs::accessat(file, "", Access::WRITE_OK, rustix::fs::AtFlags::EMPTY_PATH).is_ok()
 }
 
-/// Bytes of `range` (which lies within the file of this size and owner) whose data is valid, page by page. It makes a mapping, and
-/// fetches nothing. `None` if the kernel does not say.
+/// Bytes of `range` (which lies within the file of this size and owner) whose data is valid, page by page. It makes a mapping,
+/// and fetches nothing. `None` if the kernel does not say.
 pub(crate) fn resident_bytes(
     file: &File,
     size_bytes: u64,

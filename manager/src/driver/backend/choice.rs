@@ -102,8 +102,8 @@ pub(crate) fn by_type(magic: u32) -> ByType {
     }
 }
 
-/// C: whether advice for the first page of `range` has an effect. `None` if this file cannot tell, because the page is in memory,
-/// its arrival cannot be observed, or the device is slow. Reads the page if advice does not bring it.
+/// C: whether advice for the first page of `range` has an effect. `None` if this file cannot tell, because the page is in
+/// memory, its arrival cannot be observed, or the device is slow. Reads the page if advice does not bring it.
 pub(crate) fn takes_advice(file: &Target, range: Range) -> Option<bool> {
     let first = Range { length_bytes: range.length_bytes.min(page_bytes()), ..range };
     if file.standing(first) != Standing::Missing {

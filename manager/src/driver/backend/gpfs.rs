@@ -1,7 +1,7 @@
 //! Hints to GPFS (IBM Storage Scale), by `gpfs_fcntl` of its library, and then a read.
 //!
-//! GPFS keeps data in a page pool of its own. Neither `cachestat` nor `mincore` sees it, so arrival cannot be observed, and every
-//! fetch ends with a read. The hint before it lets GPFS read the blocks of the range at the same time:
+//! GPFS keeps data in a page pool of its own. Neither `cachestat` nor `mincore` sees it, so arrival cannot be observed, and
+//! every fetch ends with a read. The hint before it lets GPFS read the blocks of the range at the same time:
 //!
 //! A. A range of few blocks is a *multiple access range*, which names each block. GPFS answers how many of them it takes. Those
 //!    are given back after the read, because GPFS stops prefetching for a file whose hints stay open.

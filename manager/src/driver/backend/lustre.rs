@@ -4,8 +4,8 @@
 //! bytes come into this machine's memory by a read. Before it, the servers that hold the range are told to read all of it from
 //! their disks (`LU_LADVISE_WILLREAD`), without waiting for them: then the read's pieces wait for the network alone.
 //!
-//! The structure is that of llapi_ladvise(3) and of `lustre_user.h`. The end of an advice is the first byte behind it: the client
-//! refuses an advice whose end is not greater than its start.
+//! The structure is that of llapi_ladvise(3) and of `lustre_user.h`. The end of an advice is the first byte behind it: the
+//! client refuses an advice whose end is not greater than its start.
 
 use std::ffi::c_void;
 use std::io;

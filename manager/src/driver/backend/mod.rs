@@ -41,7 +41,8 @@ pub(crate) use target::{Standing, Target};
 
 use super::residency::{Range, page_bytes};
 
-/// A way to have ranges of files fetched. Its methods run on a device's threads, several at a time, and may wait for the device.
+/// A way to have ranges of files fetched. Its methods run on a device's threads, several at a time, and may wait for the
+/// device.
 ///
 /// The caller guarantees that a range is not empty and lay within the file just now. The file may have become shorter since.
 pub(crate) trait Backend: Debug + Send + Sync {
@@ -50,8 +51,8 @@ pub(crate) trait Backend: Debug + Send + Sync {
 
     /// Has `range` fetched. Beyond the variants of [`Advised`], an implementation guarantees:
     ///
-    /// * `AlreadyCached`, `Fetched` and `Short` mean that the bytes that exist are in memory. Advice that may have had no effect is
-    ///   followed by a read.
+    /// * `AlreadyCached`, `Fetched` and `Short` mean that the bytes that exist are in memory. Advice that may have had no
+    ///   effect is followed by a read.
     /// * `Started` is the answer only if [`Target::has_arrived`] will tell the arrival.
     /// * A file system that refuses advice is no failure: the range is read. Only an error of that read is `Failed`.
     fn fetch(&self, file: &Target, range: Range) -> Advised;
@@ -138,8 +139,8 @@ fn ask_in_pieces(
     Advised::Started
 }
 
-/// How much of the beginning of `range` the kernel has accepted, of which it has accepted `accepted_bytes` in all. The two differ
-/// where parts of the range were in memory before. At least a page, so that the next advice is for less.
+/// How much of the beginning of `range` the kernel has accepted, of which it has accepted `accepted_bytes` in all. The two
+/// differ where parts of the range were in memory before. At least a page, so that the next advice is for less.
 fn accepted_first(file: &Target, range: Range, accepted_bytes: u64) -> u64 {
     let is_accepted = |pages: u64| {
         let first = Range { length_bytes: pages * page_bytes(), ..range };

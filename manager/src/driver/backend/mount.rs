@@ -1,7 +1,8 @@
 //! Hints to a mount of `foretell mount`, by its ioctl, and then advice to the kernel.
 //!
 //! The hint tells the mount of the whole range before the kernel asks for it in pieces of its read-ahead. The mount counts the
-//! kernel's requests as reads of the hinter, so no hint stays unread. The bytes arrive in the page cache, as on other file systems.
+//! kernel's requests as reads of the hinter, so no hint stays unread. The bytes arrive in the page cache, as on other file
+//! systems.
 
 use std::fs::File;
 use std::io;

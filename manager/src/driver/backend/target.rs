@@ -71,7 +71,8 @@ impl Target {
         residency::accepted_bytes(&self.file, range)
     }
 
-    /// Bytes of `range` whose data is valid; `None` if the kernel does not say. Fetches nothing, and costs a call for each page.
+    /// Bytes of `range` whose data is valid; `None` if the kernel does not say. Fetches nothing, and costs a call for each
+    /// page.
     pub(crate) fn resident_bytes(&self, range: Range) -> Option<u64> {
         residency::resident_bytes(&self.file, self.size_bytes, self.owner_uid, range)
     }
