@@ -163,7 +163,7 @@ impl RunArgs {
     /// Whether the run cannot be a daemon's: it has a file of its own to write or read all along, asks for more memory than a
     /// daemon shares out, or is a test of its own manager.
     fn needs_own_manager(&self) -> bool {
-        let has_file = self.record.is_some() || self.replay.is_some() || self.rules.is_some();
+        let has_file = self.record.is_some() || self.replay.is_some();
         self.embedded || has_file || self.release || std::env::var_os(FAULT_VARIABLE).is_some()
     }
 
@@ -392,6 +392,7 @@ fn plan(args: &RunArgs) -> Result<Plan, Failure> {
         observes,
         counts_names,
         learn: learns.then(|| LearnPlan::new(args.workload.as_deref())).flatten(),
+        rules: args.rules.as_deref().map(rules::load).transpose()?,
     })
 }
 
@@ -406,8 +407,7 @@ fn manager_options(args: &RunArgs, plan: Plan) -> Result<Options, Failure> {
     let (options, problem) = plan.into_options();
     problem.into_iter().for_each(note);
     let learn = state::with_replay(options.learn, replay);
-    let rules = args.rules.as_deref().map(rules::load).transpose()?;
-    Ok(Options { learn, rules, fault, ..options })
+    Ok(Options { learn, fault, ..options })
 }
 
 /// Closes standard input and output in this process, so that the processes at their other ends notice when the program closes

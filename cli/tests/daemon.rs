@@ -298,6 +298,44 @@ fn a_run_with_other_rights_or_mounts_has_a_manager_of_its_own() {
     }
 }
 
+#[test]
+fn rules_of_the_daemon_hold_for_its_runs_and_are_read_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rules = folder.path().join("rules.toml");
+    let name = rules.to_str().expect("text");
+    fs::write(&rules, "[[rule]]\npath = '/nowhere/**'\nnever = true\n").expect("written");
+    let daemon = Daemon::start_with(&["--rules", name]);
+    let dropped = |options: &[&str]| {
+        let words =
+            [&["run", "-q", "--json", "-"], options, &["--", "true", "/etc/passwd"]].concat();
+        let output = daemon.output(&words);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let figures: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(figures["manager"], "finished", "{figures}");
+        figures["rules"]["dropped"].as_u64().unwrap_or(0)
+    };
+    assert_eq!(dropped(&[]), 0);
+    let never = "[[rule]]\npath = '/etc/**'\nnever = true\n";
+    fs::write(&rules, never).expect("written");
+    daemon.signal(Signal::HUP);
+    wait_until("the new rules", || dropped(&[]) > 0);
+    // Mistakes change nothing, and a run's own rules go before.
+    fs::write(&rules, "[[rule]]\npath = 7\n").expect("written");
+    daemon.signal(Signal::HUP);
+    let own = folder.path().join("own.toml");
+    fs::write(&own, "[[rule]]\npath = '/nowhere/**'\nnever = true\n").expect("written");
+    assert_eq!(dropped(&["--rules", own.to_str().expect("text")]), 0);
+    assert!(dropped(&[]) > 0);
+    let output = daemon
+        .command(&["daemon", "--rules", name])
+        .env("FORETELL_DAEMON", folder.path().join("x"))
+        .output();
+    let output = output.expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("line 2"), "{}", text(&output.stderr));
+    assert!(!folder.path().join("x").exists(), "nothing is left");
+}
+
 /// Two programs at a time keep within one budget.
 #[test]
 fn runs_share_a_budget() {

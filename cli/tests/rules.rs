@@ -248,3 +248,46 @@ fn a_run_with_bad_rules_does_not_begin() {
     assert_eq!(text(&run(&["--quiet", "--rules", "rules.toml"]).stdout), "begun\n");
     assert_eq!(run(&["--rules", "rules.toml", "--json", "rules.toml"]).status.code(), Some(2));
 }
+
+/// Says how much of its argument is in memory, after a wait for releases under way.
+const RESIDENT: &str = "import ctypes, mmap, os, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+size = os.stat(sys.argv[1]).st_size
+fd = os.open(sys.argv[1], os.O_RDONLY)
+at = libc.mmap(None, ctypes.c_size_t(size), 1, 1, fd, ctypes.c_long(0))
+pages = (size + 4095) // 4096
+seen = (ctypes.c_ubyte * pages)()
+assert libc.mincore(ctypes.c_void_p(at), ctypes.c_size_t(size), seen) == 0
+print(sum(page & 1 for page in seen) * 100 // pages)";
+
+#[test]
+fn data_is_let_go_after_it_was_read_where_a_rule_says_so() {
+    let Some(mounted) = Mounted::new(|folder| {
+        fs::write(folder.join("data"), vec![b'x'; 16 << 20]).expect("written");
+    }) else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let rules = folder.path().join("rules.toml");
+    let resident = |after: &str| -> u64 {
+        fs::write(&rules, format!("[[rule]]\npath = '**/data'\nbackend = 'readahead'\n{after}"))
+            .expect("written");
+        common::wait_until("the array is free", || mounted.unmount());
+        mounted.mount();
+        let mut run = foretell();
+        run.args(["run", "--quiet", "--no-learn", "--json", "/dev/null", "--rules"]).arg(&rules);
+        // It ends some time after its last read.
+        let script = "dd if=data bs=64k status=none | cksum; sleep 0.5";
+        run.args(["--", "sh", "-c", script]).current_dir(mounted.folder.path());
+        let output = run.output().expect("foretell runs");
+        assert!(output.status.success(), "{output:?}");
+        let mut look = std::process::Command::new(PYTHON);
+        look.args(["-c", RESIDENT]).arg(mounted.folder.path().join("data"));
+        let output = look.output().expect("it runs");
+        text(&output.stdout).trim().parse().unwrap_or_else(|_| panic!("{output:?}"))
+    };
+    assert_eq!(resident(""), 100);
+    let mut left = (0..5).map(|_| resident("after = 'release'\n"));
+    assert!(left.any(|left| left < 50), "on a busy machine some of its reads may come too late");
+}

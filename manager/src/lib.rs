@@ -50,7 +50,7 @@ use foretell_policy::{Config, Memory};
 use foretell_protocol::Listener;
 
 pub use budget::{available_memory_bytes, machine_memory_bytes};
-pub use driver::backend::{BackendKind, UnknownBackend};
+pub use driver::backend::BackendKind;
 pub use fault::Fault;
 pub use feed::SourceItem;
 pub use foretell_learn as learn;

@@ -20,6 +20,7 @@
 //!
 //! Pure: no file is touched here, and no clock read. A file is bounded ([`FILE_MAX_BYTES`]), and so is all that it may ask for.
 
+mod backend;
 mod glob;
 mod mercury;
 mod own;
@@ -30,6 +31,7 @@ mod writing;
 
 use std::collections::HashMap;
 
+pub use backend::BackendKind;
 pub use glob::Pattern;
 pub use problem::Problem;
 pub use writing::text;
@@ -98,48 +100,10 @@ pub enum After {
     Release,
 }
 
-/// How data is asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Backend {
-    /// As the file system wants it.
-    #[default]
-    Auto,
-    /// `posix_fadvise`.
-    Posix,
-    /// `readahead`.
-    Readahead,
-    /// Reads into a buffer that is dropped.
-    ReadThrough,
-    /// Lustre's own call.
-    Lustre,
-    /// GPFS's own call.
-    Gpfs,
-    /// A mount of foretell.
-    Mount,
-}
-
 impl After {
     /// All of them, with their names in a file.
     pub const ALL: [(&'static str, After); 2] =
         [("keep", After::Keep), ("release", After::Release)];
-}
-
-impl Backend {
-    /// All of them, with their names in a file.
-    pub const ALL: [(&'static str, Backend); 7] = [
-        ("auto", Backend::Auto),
-        ("posix", Backend::Posix),
-        ("readahead", Backend::Readahead),
-        ("read-through", Backend::ReadThrough),
-        ("lustre", Backend::Lustre),
-        ("gpfs", Backend::Gpfs),
-        ("mount", Backend::Mount),
-    ];
-
-    /// Its name in a file.
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, other)| *other == self).map_or("auto", |(name, _)| name)
-    }
 }
 
 /// How a file is read ahead.
@@ -152,7 +116,7 @@ pub struct Plan {
     /// What becomes of data that was read.
     pub after: After,
     /// How it is asked for.
-    pub backend: Backend,
+    pub backend: BackendKind,
 }
 
 /// What is done with a file.
@@ -273,9 +237,9 @@ mod tests {
 
     #[test]
     fn every_value_has_a_name_of_its_own() {
-        for (at, (name, backend)) in Backend::ALL.into_iter().enumerate() {
+        for (at, (name, backend)) in BackendKind::ALL.into_iter().enumerate() {
             assert_eq!(backend.name(), name);
-            assert!(Backend::ALL[..at].iter().all(|(other, _)| *other != name));
+            assert!(BackendKind::ALL[..at].iter().all(|(other, _)| *other != name));
         }
     }
 }

@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::problem::{Problem, unknown};
 use crate::{
-    Access, Action, After, Backend, GLOBS_MAX, PATTERNS_MAX, Pattern, Plan, REGIONS_ALL_MAX,
+    Access, Action, After, BackendKind, GLOBS_MAX, PATTERNS_MAX, Pattern, Plan, REGIONS_ALL_MAX,
     REGIONS_MAX, RULES_MAX, Region, Rule, Rules, size,
 };
 
@@ -135,7 +135,7 @@ impl<'t> Reading<'t> {
                     plan.after = self.one_of(name, value, &After::ALL).unwrap_or_default();
                 }
                 "backend" => {
-                    plan.backend = self.one_of(name, value, &Backend::ALL).unwrap_or_default();
+                    plan.backend = self.one_of(name, value, &BackendKind::ALL).unwrap_or_default();
                 }
                 "region" => plan.regions = self.regions(value),
                 _ => {
@@ -399,10 +399,10 @@ mod tests {
         for (name, after) in After::ALL {
             assert_eq!(plan(&format!("after = '{name}'\n")).after, after);
         }
-        for (name, backend) in Backend::ALL {
+        for (name, backend) in BackendKind::ALL {
             assert_eq!(plan(&format!("backend = '{name}'\n")).backend, backend);
         }
-        assert_eq!((plan("").after, plan("").backend), (After::Keep, Backend::Auto));
+        assert_eq!((plan("").after, plan("").backend), (After::Keep, BackendKind::Auto));
     }
 
     #[test]

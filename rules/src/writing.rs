@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::glob::escaped;
-use crate::{Access, Action, After, Backend, Plan, Region, size};
+use crate::{Access, Action, After, BackendKind, Plan, Region, size};
 
 /// A rule about the file at `path`. The keys that have their defaults are left out.
 pub fn text(path: &str, action: &Action) -> String {
@@ -23,7 +23,7 @@ fn plan_text(text: &mut String, plan: &Plan) {
     if plan.after == After::Release {
         text.push_str("after = \"release\"\n");
     }
-    if plan.backend != Backend::Auto {
+    if plan.backend != BackendKind::Auto {
         let _ = writeln!(text, "backend = {}", quoted(plan.backend.name()));
     }
     for region in &plan.regions {
@@ -104,7 +104,7 @@ mod tests {
             ],
             ahead_bytes: Some(3 << 19),
             after: After::Release,
-            backend: Backend::ReadThrough,
+            backend: BackendKind::ReadThrough,
         };
         for action in [Action::Never, Action::Read(Plan::default()), Action::Read(plan)] {
             for path in ["/a", "/a b\"\\\t\u{1}*?[x]ä"] {

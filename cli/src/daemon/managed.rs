@@ -19,6 +19,7 @@ use super::status::{RunStatus, Totals};
 use super::wire::{self, Run};
 use super::{Answer, peer};
 use crate::manager_process;
+use crate::rules::RulesPlan;
 
 /// Runs at a time. Each takes some threads, and a share of the descriptors.
 const RUNS_MAX: usize = 64;
@@ -37,6 +38,8 @@ pub(super) struct House {
     changed: Condvar,
     next: AtomicU64,
     pub(super) refused: AtomicU64,
+    /// The rules of runs that have none of their own.
+    rules: Mutex<Option<RulesPlan>>,
 }
 
 #[derive(Default)]
@@ -64,11 +67,21 @@ impl House {
             changed: Condvar::new(),
             next: AtomicU64::new(1),
             refused: AtomicU64::new(0),
+            rules: Mutex::default(),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Runs> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the rules of runs that begin from now on, and have none of their own.
+    pub(super) fn set_rules(&self, rules: RulesPlan) {
+        *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = Some(rules);
+    }
+
+    fn rules(&self) -> Option<RulesPlan> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The runs under way, and what became of those that have ended.
@@ -168,6 +181,9 @@ pub(super) fn manage(
         return house.refuse(&socket, pid, "its files are not those that it names");
     };
     let (command, reports) = (run.plan.text(), run.reports);
+    if run.plan.observes && run.plan.rules.is_none() {
+        run.plan.rules = house.rules();
+    }
     let (options, problem) = run.plan.into_options();
     let number = pid.unsigned_abs();
     let root = if reports { Root::ChildrenOf(number) } else { Root::Process(number) };

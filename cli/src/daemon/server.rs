@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +22,7 @@ use super::status::Status;
 use super::wire::{self, Request};
 use super::{Answer, metrics};
 use crate::failure::Failure;
-use crate::{duration, signals, size};
+use crate::{duration, rules, signals, size};
 
 pub(crate) const HELP: &str = "\
 While it runs, `foretell run` has its programs managed by it, within one budget. When it ends, or does not answer, runs \
@@ -31,7 +32,7 @@ terminal, or by the systemd unit in packaging/systemd.
 FORETELL_DAEMON names the folder of its sockets; set and empty, runs look for no daemon. Otherwise that is `foretell` in \
 XDG_RUNTIME_DIR, or /tmp/foretell-UID.
 
-SIGTERM, SIGINT and SIGHUP end it: no run comes in any more, and those under way may end; a second signal ends it at once. \
+SIGTERM and SIGINT end it, and SIGHUP does without --rules: no run comes in any more, and those under way may end; a second signal ends it at once. \
 Programs go on in any case.
 
 Exit codes: 0 ended by a signal; 1 failed, or another daemon runs; 2 wrong usage.";
@@ -56,6 +57,11 @@ pub(crate) struct DaemonArgs {
     /// Memory for prefetched data that is not yet read, for all runs together, e.g. 64MiB or 2GiB
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256MiB")]
     budget: u64,
+
+    /// Rules about files for all runs that have none of their own (see `foretell rules check`). SIGHUP reads FILE again; if it has
+    /// mistakes, the rules before stay in force
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
 
     /// How long runs may go on after the signal that ends the daemon
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "10s")]
@@ -105,15 +111,26 @@ pub(crate) fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
     let log = Log { format: args.log, is_quiet: args.quiet };
     let house = Arc::new(House::new(Shares::new(full_bytes), log, over));
     let about = Arc::new(About::new(Arc::clone(&house), full_bytes));
+    let mut reloaded = None;
     let socket = taken.metrics().map_err(failed("cannot open the socket for metrics"))?;
     metrics::serve(Arc::clone(&about), &socket, args.metrics_port)
         .map_err(failed("cannot serve metrics"))?;
-    let ring = Arc::clone(&stop);
+    if let Some(path) = &args.rules {
+        // The working folder changes below.
+        let path = std::path::absolute(path).map_err(failed("--rules"))?;
+        house.set_rules(rules::load(&path).map_err(|failure| Failure::failed(failure.line))?);
+        reloaded = Some(path);
+    }
+    let (ring, of_signals) = (Arc::clone(&stop), Arc::clone(&house));
     std::thread::Builder::new()
         .name("foretell-signal".into())
         .spawn(move || {
             loop {
-                signals::take(&signals::OF_A_SERVER);
+                let signal = signals::take(&signals::OF_A_SERVER);
+                if let Some(path) = reloaded.as_ref().filter(|_| signal == libc::SIGHUP) {
+                    reload(&of_signals, path);
+                    continue;
+                }
                 let _ = rustix::io::write(&*ring, &1u64.to_ne_bytes());
             }
         })
@@ -138,6 +155,18 @@ pub(crate) fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
     log.tell("daemon_ends", &[]);
     drop(taken);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the rules again. If they have mistakes, the last ones stay.
+fn reload(house: &House, path: &Path) {
+    let name = path.display().to_string();
+    match rules::load(path) {
+        Ok(rules) => {
+            house.set_rules(rules);
+            house.log.tell("rules_read", &[("file", name.into())]);
+        }
+        Err(failure) => house.log.tell("rules_kept", &[("problem", failure.line.into())]),
+    }
 }
 
 /// Lets the runs end, or ends their managers.

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{self, PathBuf};
 
 use foretell_manager::learn::recording::without_dots;
-use foretell_rules::{Access, Action, After, Backend, Plan, Problem, Region, Rule, Rules};
+use foretell_rules::{Access, Action, After, BackendKind, Plan, Problem, Region, Rule, Rules};
 use serde::Serialize;
 
 use crate::failure::without_controls;
@@ -126,12 +126,11 @@ impl RuleMeaning {
         if let Some(bytes) = self.ahead_bytes {
             let _ = write!(words, "; at most {} ahead", size::display(bytes));
         }
-        for (key, value, default) in
-            [("after", self.after, "keep"), ("backend", self.backend, Backend::Auto.name())]
-        {
-            if value != default {
-                let _ = write!(words, "; {key} = {value} has no effect yet");
-            }
+        if self.after == "release" {
+            words.push_str("; dropped from memory once read");
+        }
+        if self.backend != BackendKind::Auto.name() {
+            let _ = write!(words, "; fetched by {}", self.backend);
         }
         words
     }

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use foretell_rules::{FILE_MAX_BYTES, Problem, Rules};
+use serde::{Deserialize, Serialize};
 
 use self::meaning::Meaning;
 use crate::failure::{FAILED_BEFORE, Failure, note, written};
@@ -85,14 +86,30 @@ fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
 ///
 /// # Errors
 /// Mistakes, of which all but the last are told already.
-pub(crate) fn load(path: &Path) -> Result<Rules, Failure> {
+pub(crate) fn load(path: &Path) -> Result<RulesPlan, Failure> {
     if path.as_os_str() == "-" {
         return Err(Failure::usage("--rules: standard input is the program's; give a file"));
     }
     let name = name_of(path);
     let failed = |line: String| Failure { code: FAILED_BEFORE, line: format!("--rules: {line}") };
     let content = content(path).map_err(|error| failed(format!("{name}: {error}")))?;
-    parsed(&content).map_err(|problems| told(&name, &problems, failed))
+    parsed(&content).map_err(|problems| told(&name, &problems, failed))?;
+    Ok(RulesPlan { content, home: env::var("HOME").ok() })
+}
+
+/// Rules without mistakes, in a form that can be given to another process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct RulesPlan {
+    content: Vec<u8>,
+    /// What `~` stands for.
+    home: Option<String>,
+}
+
+impl RulesPlan {
+    /// `None` if they have mistakes after all.
+    pub(crate) fn rules(&self) -> Option<Rules> {
+        Rules::parse(&self.content, self.home.as_deref()).ok()
+    }
 }
 
 fn parsed(content: &[u8]) -> Result<Rules, Vec<Problem>> {

@@ -9,6 +9,7 @@ use foretell_manager::source::{ByDefault, FromFile, KINDS, Kind, Setting};
 use foretell_manager::{Options, Source};
 use serde::{Deserialize, Serialize};
 
+use crate::rules::RulesPlan;
 use crate::state::LearnPlan;
 
 /// A file of hints.
@@ -40,6 +41,7 @@ pub(crate) struct Plan {
     pub(crate) observes: bool,
     pub(crate) counts_names: bool,
     pub(crate) learn: Option<LearnPlan>,
+    pub(crate) rules: Option<RulesPlan>,
 }
 
 impl Plan {
@@ -74,6 +76,7 @@ impl Plan {
             observes: self.observes,
             counts_names: self.counts_names,
             learn,
+            rules: self.rules.and_then(|plan| plan.rules()),
             ..Options::default()
         };
         (options, note)

@@ -303,6 +303,13 @@ impl PageCache {
         self.idles(now, id);
     }
 
+    /// Has fetches of `file`, which is held, carried out by this back end, as far as it can be had.
+    pub(crate) fn carry_out_by(&mut self, file: FileId, backend: BackendKind) {
+        if let Some(held) = self.files.get_mut(&file) {
+            held.asked = backend;
+        }
+    }
+
     /// Notes that `file` has no fetch in flight, if that is so.
     fn idles(&mut self, now: Nanos, file: FileId) {
         let Some(held) = self.files.get_mut(&file).filter(|held| held.reads == 0) else { return };
@@ -408,6 +415,29 @@ impl PageCache {
             }
         };
         if let Some(pool) = self.pools.get(&held.device) {
+            pool.submit(Job::Release { file, range, asked });
+        }
+    }
+
+    /// Has the kernel drop blocks `first..end` of a file on `device`, whoever has brought them in. The file need not be held.
+    pub(crate) fn let_go(
+        &mut self,
+        device: DeviceId,
+        (file, path): (FileId, PathBuf),
+        first: u64,
+        end: u64,
+    ) {
+        let range = Range {
+            offset_bytes: first * self.block_bytes,
+            length_bytes: (end - first) * self.block_bytes,
+        };
+        let held = self.files.get(&file);
+        let asked = held.map_or(self.asked, |held| held.asked);
+        let open = held.and_then(|held| held.handle.clone()).filter(|handle| handle.is_open());
+        let file =
+            open.unwrap_or_else(|| Arc::new(Handle::closed(path, file, Arc::clone(&self.systems))));
+        self.add_device(device);
+        if let Some(pool) = self.pools.get(&device) {
             pool.submit(Job::Release { file, range, asked });
         }
     }

@@ -165,10 +165,12 @@ impl Session {
                 if file.opened_in() < IN_MEMORY && is_sign {
                     self.warmth.found(Instant::now());
                 }
+                let backend = self.backend_of_rule(&path);
                 if let Some(explanation) = &mut self.explanation {
                     explanation.name(id, path);
                 }
                 self.driver.hold(self.now(), device, *file);
+                backend.into_iter().for_each(|backend| self.driver.carry_out_by(id, backend));
                 return (Outcome::Resolved { file: id, size_bytes }, Some(id));
             }
             End::Folder

@@ -13,6 +13,9 @@
 //! While there are plans, programs report all names and reads, as for a recording. Rules of kind C alone cost a look for each
 //! hint.
 //!
+//! Where a rule says so, what a program has read of a file is dropped from memory behind it, and the rest when its stream is
+//! closed.
+//!
 //! A stream is closed when all of it is past, and with its process. If a process has very many, those opened first go: it has
 //! hardly anything left to read there.
 
@@ -20,15 +23,16 @@ use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::mem;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use foretell_learn::recording::without_dots;
 use foretell_policy::{Extent, FileId, HinterId, Order, ReaderId, Segment, StreamId};
-use foretell_rules::{Access, Action, Plan, Region, Rules};
+use foretell_rules::{Access, Action, After, BackendKind, Plan, Region, Rules};
 
 use super::Session;
 use super::waiting::Expected;
 use crate::lineage::ProcessId;
+use crate::reads::BLOCK_BYTES;
 use crate::report::RuleReport;
 use crate::source::{Certainty, Disclosure};
 use crate::sources::Origin;
@@ -41,6 +45,9 @@ const STREAMS_MAX: usize = 256;
 
 /// Files that a turn takes in. Opens beyond that make no hints.
 const OPENED_MAX: usize = 4096;
+
+/// Data that was read is let go, where a rule says so, in parts of at least so many blocks: 1 MiB.
+const LET_GO_MIN_BLOCKS: u64 = (1 << 20) / BLOCK_BYTES;
 
 /// Files of processes that are remembered as come to without an open.
 const MET_MAX: usize = 1 << 16;
@@ -69,6 +76,16 @@ struct Live {
     process: ProcessId,
     file: FileId,
     stream: StreamId,
+    lets_go: Option<LetsGo>,
+}
+
+/// A file of which data is let go after it was read.
+struct LetsGo {
+    path: PathBuf,
+    /// The first block that is left.
+    from: u64,
+    /// The blocks of the file, if that is known.
+    blocks: Option<u64>,
 }
 
 impl Ruled {
@@ -177,6 +194,16 @@ fn hints(plan: &Plan, size_bytes: Option<u64>) -> Vec<(Extent, Order)> {
     hints
 }
 
+/// What is let go of a file, if its plan says so. Regions that do not rise are all kept: nobody knows what was read.
+fn lets_go(plan: &Plan, path: &[u8], size_bytes: Option<u64>) -> Option<LetsGo> {
+    let rises = plan.regions.is_sorted_by_key(|region| region.offset_bytes);
+    (plan.after == After::Release && rises).then(|| LetsGo {
+        path: PathBuf::from(OsStr::from_bytes(path)),
+        from: 0,
+        blocks: size_bytes.map(|bytes| bytes.div_ceil(BLOCK_BYTES)),
+    })
+}
+
 fn segments(in_order: &mut Vec<Segment>) -> Option<(Extent, Order)> {
     let segments = mem::take(in_order);
     (!segments.is_empty()).then(|| (Extent::Segments(segments.into()), Order::Given))
@@ -190,6 +217,7 @@ impl Session {
             return;
         }
         let opened = mem::take(&mut ruled.opened);
+        self.let_go_of_what_was_read();
         self.close_ruled(|session, live| session.policy.is_past(live.stream));
         for opened in opened {
             self.disclose_ruled(&opened);
@@ -200,6 +228,7 @@ impl Session {
         let Some(ruled) = &self.accesses.rules else { return };
         let Some(plan) = ruled.plan(path) else { return };
         let (hints, ahead_bytes) = (hints(plan, size_bytes), plan.ahead_bytes);
+        let lets_go = lets_go(plan, path, size_bytes);
         let is_live = |live: &Live| (live.process, live.file) == (process, file);
         let is_ours = ruled.streams.iter().any(|live| live.file == file);
         let (hinter, now) = (HinterId(FIRST_RULED + process), self.now());
@@ -224,10 +253,10 @@ impl Session {
         }
         let Some(ruled) = &mut self.accesses.rules else { return };
         ruled.counts.files += 1;
-        ruled.streams.push_back(Live { process, file, stream });
+        ruled.streams.push_back(Live { process, file, stream, lets_go });
         if ruled.streams.len() > STREAMS_MAX {
             let oldest = ruled.streams.pop_front();
-            oldest.into_iter().for_each(|live| self.close_stream_of_rule(live.stream));
+            oldest.into_iter().for_each(|live| self.close_stream_of_rule(live));
         }
     }
 
@@ -240,12 +269,40 @@ impl Session {
         if let Some(ruled) = &mut self.accesses.rules {
             ruled.streams = kept;
         }
-        gone.into_iter().for_each(|live| self.close_stream_of_rule(live.stream));
+        gone.into_iter().for_each(|live| self.close_stream_of_rule(live));
     }
 
-    fn close_stream_of_rule(&mut self, stream: StreamId) {
+    fn close_stream_of_rule(&mut self, mut live: Live) {
+        self.let_go(&mut live, 1);
         self.streams -= 1;
-        self.policy.close(self.now(), stream);
+        self.policy.close(self.now(), live.stream);
+    }
+
+    /// Has the kernel drop what programs have read of files whose rules say so.
+    fn let_go_of_what_was_read(&mut self) {
+        let Some(ruled) = &mut self.accesses.rules else { return };
+        if ruled.streams.iter().all(|live| live.lets_go.is_none()) {
+            return;
+        }
+        let mut streams = mem::take(&mut ruled.streams);
+        streams.iter_mut().for_each(|live| self.let_go(live, LET_GO_MIN_BLOCKS));
+        if let Some(ruled) = &mut self.accesses.rules {
+            ruled.streams = streams;
+        }
+    }
+
+    /// Lets go of what was read of one file, if these are at least so many blocks.
+    fn let_go(&mut self, live: &mut Live, least: u64) {
+        let Some(lets_go) = &mut live.lets_go else { return };
+        let end = match self.policy.expected(live.stream) {
+            Some((next, _)) if next.file == live.file => Some(next.index),
+            Some(_) => None,
+            None => lets_go.blocks.filter(|_| self.policy.is_past(live.stream)),
+        };
+        let Some(end) = end.filter(|&end| end >= lets_go.from + least) else { return };
+        let (first, path) = (mem::replace(&mut lets_go.from, end), lets_go.path.clone());
+        let device = self.mounts.device_of(&path);
+        self.driver.let_go(device, (live.file, path), first, end);
     }
 
     /// Forgets a process that has ended.
@@ -261,6 +318,13 @@ impl Session {
     pub(super) fn rules_drop(&mut self, path: &Path, certainty: Certainty, origin: Origin) -> bool {
         let is_tree = matches!(certainty, Certainty::MaybeTree(_) | Certainty::MaybeFolder(_));
         !is_tree && self.rules_drop_file(path, origin)
+    }
+
+    /// The back end that a rule names for a file.
+    pub(super) fn backend_of_rule(&self, path: &Path) -> Option<BackendKind> {
+        let ruled = self.accesses.rules.as_ref().filter(|ruled| ruled.has_plans)?;
+        let plan = ruled.plan(&without_dots(path.as_os_str().as_bytes()))?;
+        Some(plan.backend).filter(|&backend| backend != BackendKind::Auto)
     }
 
     /// As [`rules_drop`](Self::rules_drop), of what is known to be a file.

@@ -410,7 +410,7 @@ fn a_library_without_the_functions_is_no_back_end() {
 
 #[test]
 fn back_ends_are_found_by_their_kind() {
-    for kind in BackendKind::ALL {
+    for (_, kind) in BackendKind::ALL {
         match of_kind(kind) {
             Ok(backend) => assert_eq!(backend.kind(), kind),
             Err(why) => assert!(!why.is_empty() && kind != BackendKind::Posix, "{kind}"),

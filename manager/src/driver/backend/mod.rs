@@ -16,7 +16,6 @@ pub(crate) mod choice;
 #[cfg(test)]
 mod conformance;
 mod gpfs;
-mod kind;
 mod library;
 mod lustre;
 mod mount;
@@ -30,8 +29,8 @@ use std::fs::File;
 use std::io;
 use std::sync::OnceLock;
 
+pub use foretell_rules::BackendKind;
 use gpfs::Gpfs;
-pub use kind::{BackendKind, UnknownBackend};
 use lustre::Lustre;
 pub(crate) use mount::MOUNT;
 pub(crate) use posix::POSIX;
