@@ -178,6 +178,10 @@ impl ManagerProcess {
         if forked == 0 {
             drop((control, report, witness));
             inherited.close();
+            // SAFETY: its owner is in a part of the program that this process never comes back to.
+            opens
+                .into_iter()
+                .for_each(|opens| unsafe { drop(OwnedFd::from_raw_fd(opens.as_raw_fd())) });
             be_witness(File::from(noticed));
         }
         drop(noticed);
@@ -227,7 +231,8 @@ impl ManagerProcess {
         let mut text = Vec::new();
         let state = loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            if !is_readable(report.get_ref(), left.min(DAEMON_ROUND)) {
+            let round = if self.daemon.is_some() { DAEMON_ROUND } else { left };
+            if !is_readable(report.get_ref(), left.min(round)) {
                 let is_stopped = self.daemon.as_ref().is_some_and(Daemon::is_stopped);
                 if left.is_zero() || is_stopped {
                     break ManagerState::Unresponsive;
@@ -435,17 +440,19 @@ fn be_witness(noticed: File) -> ! {
 
 /// A lesson that is being written, by a thread: the folder may be on a slow file system, and the report is waited for.
 struct Learning {
-    thread: JoinHandle<()>,
+    thread: Option<JoinHandle<()>>,
     written: Receiver<Result<(), StoreError>>,
 }
 
 impl Learning {
     fn start(lesson: Lesson) -> Self {
         let (sender, written) = channel();
-        let thread = thread::spawn(move || {
+        let thread = thread::Builder::new().name("foretell-learn".into());
+        // Without a thread the channel is closed, and nothing is learned.
+        let thread = thread.spawn(move || {
             let _ = sender.send(lesson.learn());
         });
-        Learning { thread, written }
+        Learning { thread: thread.ok(), written }
     }
 
     /// Why it cannot be written, as far as that is known soon.
@@ -455,7 +462,7 @@ impl Learning {
     }
 
     fn end(self) {
-        let _ = self.thread.join();
+        let _ = self.thread.map(JoinHandle::join);
     }
 }
 

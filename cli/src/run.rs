@@ -212,7 +212,8 @@ pub(crate) fn run(
         | interest(plan.counts_names || follows_all, INTEREST_NAMES);
     let channel = channel(args, plan.observes);
     let (reader, writer) = channel.map(|channel| (channel.reader, channel.writer)).unzip();
-    let daemon = (!args.needs_own_manager()).then(Daemon::find).flatten();
+    let needs_own = args.needs_own_manager() || !plan.can_be_given();
+    let daemon = (!needs_own).then(Daemon::find).flatten();
     writer.iter().for_each(|writer| descriptors.add(writer));
     let mut launch = Launch::new(&args.command, signals::block_all(), args.hints.takes_input());
     if args.is_silent() && manager_process::can_be_behind() {
@@ -243,7 +244,10 @@ pub(crate) fn run(
         None => Err(Box::new(plan)),
     };
     let mut manager = match lent {
-        Ok(manager) => Ok(manager),
+        Ok(manager) => {
+            drop(reader); // Its only reader is the daemon.
+            Ok(manager)
+        }
         Err(plan) => {
             let options = manager_options(args, *plan)?;
             let options = Options { opens: reader.map(Opens::new), record, ..options };

@@ -282,6 +282,8 @@ fn a_run_with_other_rights_or_mounts_has_a_manager_of_its_own() {
         (&["setpriv", "--bounding-set", "-sys_admin"][..], "fewer rights"),
         (&["setpriv", "--clear-groups", "--regid", "12345"], "fewer rights"),
         (&["unshare", "--mount"], "other mounts"),
+        (&["setpriv", "--no-new-privs"], "fewer rights"),
+        (&["nice", "-n", "5"], "another priority"),
     ] {
         if !have(before[0]) {
             skipped(before[0]);
@@ -334,6 +336,26 @@ fn rules_of_the_daemon_hold_for_its_runs_and_are_read_again() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("line 2"), "{}", text(&output.stderr));
     assert!(!folder.path().join("x").exists(), "nothing is left");
+}
+
+/// Hints by a pipe are read by the run's own manager, which ends with the run: no later run loses its hints to it.
+#[test]
+fn hints_by_a_pipe_are_not_left_to_the_daemon() {
+    let daemon = Daemon::start();
+    for _ in 0..2 {
+        let mut run = daemon.command(&["run", "--hints", "-", "--json", "-", "--", "true"]);
+        let mut child = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
+        child.stdin.take().expect("a pipe").write_all(b"/etc/passwd\n").expect("written");
+        let output = child.wait_with_output().expect("it ends");
+        let figures: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(figures["manager"], "finished", "{figures}");
+    }
+    assert_eq!(daemon.status()["ended"]["runs"], 0);
+    let list = daemon.folder.path().join("list");
+    fs::write(&list, "/etc/passwd\n").expect("written");
+    let list = list.to_str().expect("text");
+    assert_eq!(daemon.output(&["run", "--hints", list, "--", "true"]).status.code(), Some(0));
+    daemon.has_ended_runs(1);
 }
 
 /// Two programs at a time keep within one budget.

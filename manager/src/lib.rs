@@ -148,11 +148,11 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// What the manager does at this moment; `None` if it has ended, or does not answer within `patience`.
-    pub fn figures(&self, patience: Duration) -> Option<Figures> {
+    /// Asks what the manager does at this moment. One that has ended closes the channel.
+    pub fn ask(&self) -> Receiver<Figures> {
         let answer = self.asked.ask();
         self.bell.ring();
-        answer.recv_timeout(patience).ok()
+        answer
     }
 }
 
@@ -197,18 +197,23 @@ impl Manager {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_at(listener: Listener, options: Options) -> Result<Self, ManagerError> {
-        let threads = Threads::new().map_err(ManagerError::Processes)?;
+        let threads = match &options.shares {
+            Some(shares) => shares.threads(),
+            None => Threads::new(),
+        };
+        let threads = threads.map_err(ManagerError::Processes)?;
         let address = listener.address().to_owned();
         let bell = Arc::new(DoneQueue::new().map_err(ManagerError::Start)?);
         let stop = Arc::new(AtomicBool::new(false));
         let is_abandoned = Arc::new(AtomicBool::new(false));
         let limited_bytes = budget::within_limits(options.budget_bytes, options.release);
-        let shared_bytes = options.shares.as_ref().map_or(u64::MAX, shares::Shares::budget_bytes);
+        let shared_bytes = options.shares.as_ref().map_or(u64::MAX, shares::Shares::full_bytes);
         let budget_bytes = limited_bytes.min(shared_bytes).max(BLOCK_BYTES);
         let memory = Memory::Kernel { keeps: options.release };
         let mut config = Config::new(memory, BLOCK_BYTES, budget_bytes);
         config.decisions_max = options.decisions_max;
-        let descriptors = descriptors::raise_limit();
+        let managers = if options.shares.is_some() { shares::MANAGERS_MAX as u64 } else { 1 };
+        let descriptors = descriptors::raise_limit() / managers;
         let share = |divisor| usize::try_from(descriptors / divisor).unwrap_or(usize::MAX).max(1);
         config.resolved_max = config.resolved_max.min(share(FILES_DIVISOR));
         let start_outside =
@@ -242,11 +247,13 @@ impl Manager {
         let guesses = options.guesses.into_iter().map(|source| (source, Origin::Arguments));
         given.chain(guesses).for_each(|(source, origin)| session.add_source(source, origin));
         let (sender, report) = channel();
+        let of_session = Arc::clone(&asked);
         thread::Builder::new()
             .name("foretell-session".into())
             .stack_size(STACK_BYTES)
             .spawn(move || {
                 let report = catch_unwind(AssertUnwindSafe(|| session.run()));
+                of_session.close();
                 let _ = sender.send(report.unwrap_or_else(|panic| {
                     let reason = panic_message(panic.as_ref());
                     (Report::empty(ManagerState::Failed(reason), budget_bytes), Ends::default())

@@ -18,6 +18,10 @@ use std::time::{Duration, Instant};
 
 use crate::driver::done::DoneQueue;
 use crate::reads::BLOCK_BYTES;
+use crate::threads::Threads;
+
+/// Managers of a process. Each has such a share of its descriptors.
+pub const MANAGERS_MAX: usize = 32;
 
 /// What a manager may fetch at least.
 const FLOOR_BYTES: u64 = 1 << 20;
@@ -35,6 +39,8 @@ pub struct Shares {
 #[derive(Debug)]
 struct State {
     budget_blocks: u64,
+    full_blocks: u64,
+    threads: Option<Threads>,
     /// The budget was lowered, and some managers may not have heard of it.
     is_short: bool,
     next: u64,
@@ -75,7 +81,14 @@ impl Shares {
     /// Of so many bytes.
     pub fn new(budget_bytes: u64) -> Self {
         let budget_blocks = (budget_bytes / BLOCK_BYTES).max(1);
-        let state = State { budget_blocks, is_short: false, next: 0, members: Vec::new() };
+        let state = State {
+            budget_blocks,
+            full_blocks: budget_blocks,
+            threads: None,
+            is_short: false,
+            next: 0,
+            members: Vec::new(),
+        };
         Shares { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -85,6 +98,7 @@ impl Shares {
         let blocks = (bytes / BLOCK_BYTES).max(1);
         state.is_short = blocks < state.budget_blocks;
         state.budget_blocks = blocks;
+        state.full_blocks = state.full_blocks.max(blocks);
         state.members.iter().for_each(|member| member.bell.ring());
     }
 
@@ -93,9 +107,18 @@ impl Shares {
         self.lock().budget_blocks * BLOCK_BYTES
     }
 
-    /// The bytes that all managers hold, as they have said last.
-    pub fn held_bytes(&self) -> u64 {
-        self.lock().members.iter().map(|member| member.held_blocks * BLOCK_BYTES).sum()
+    /// The most that was ever shared.
+    pub(crate) fn full_bytes(&self) -> u64 {
+        self.lock().full_blocks * BLOCK_BYTES
+    }
+
+    /// The threads of all managers, which have one bound.
+    pub(crate) fn threads(&self) -> Result<Threads, u64> {
+        let mut state = self.lock();
+        match &state.threads {
+            Some(threads) => Ok(threads.clone()),
+            None => Ok(state.threads.insert(Threads::new()?).clone()),
+        }
     }
 
     /// A manager joins, which may have `most_blocks`. `bell` wakes it when it may have more.

@@ -312,6 +312,15 @@ pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred
     Ok(peer)
 }
 
+/// The process and the user at the other end of a Unix socket, at the time of its connect or listen. The process is 0 if it has no
+/// number in this namespace.
+///
+/// # Errors
+/// It is no Unix socket.
+pub fn peer_of(socket: BorrowedFd<'_>) -> io::Result<(i32, u32)> {
+    peer_credentials(socket).map(|peer| (peer.pid, peer.uid))
+}
+
 /// Whether this user is the own one, or root.
 pub(crate) fn is_trusted(uid: libc::uid_t) -> bool {
     uid == 0 || uid == effective_uid()

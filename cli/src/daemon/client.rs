@@ -6,10 +6,9 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use foretell_protocol::Listener;
+use foretell_protocol::{Listener, peer_of};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::Pid;
+use rustix::net::{Shutdown, shutdown};
 
 use super::wire::{self, Request, Run};
 use super::{Answer, folder};
@@ -22,16 +21,17 @@ const PATIENCE: Duration = Duration::from_millis(40);
 /// A daemon that runs.
 pub(crate) struct Daemon {
     socket: OwnedFd,
-    process: Pid,
+    process: i32,
 }
 
 impl Daemon {
     /// The daemon of this user, if there is one that is not stopped.
     pub(crate) fn find() -> Option<Self> {
         let socket = folder::reach(&folder::path()?).ok()?;
-        let process = socket_peercred(&socket).ok()?.pid;
+        let (process, user) = peer_of(socket.as_fd()).ok()?;
         let daemon = Daemon { socket, process };
-        (!daemon.is_stopped()).then_some(daemon)
+        let is_own = user == rustix::process::geteuid().as_raw() && process > 0;
+        (is_own && !daemon.is_stopped()).then_some(daemon)
     }
 
     /// Whether a signal has stopped its process, or it has ended.
@@ -51,13 +51,15 @@ impl Daemon {
     /// The plan, if it does not take the run at once.
     pub(crate) fn lend(
         &self,
-        plan: Plan,
+        mut plan: Plan,
         ends: BorrowedFd<'_>,
         reporter: Option<BorrowedFd<'_>>,
         opens: Option<BorrowedFd<'_>>,
     ) -> Result<String, Box<Plan>> {
         let Ok(listener) = Listener::bind() else { return Err(Box::new(plan)) };
         let address = listener.address().to_owned();
+        // The limits of the run's control groups hold for what is fetched for it, whoever fetches.
+        plan.budget_bytes = foretell_manager::within_limits(plan.budget_bytes);
         let (reports, watches) = (reporter.is_some(), opens.is_some());
         let run = Run { plan, address: address.clone(), reports, watches };
         let request = Request::Run(Box::new(run));
@@ -75,7 +77,7 @@ impl Daemon {
     }
 }
 
-/// Sends a request, and waits for the answer; `None` if there is none in time.
+/// Sends a request, and waits for the answer; `None` if there is none in time. Then the daemon cannot answer later either.
 pub(super) fn ask(
     socket: &OwnedFd,
     request: &Request,
@@ -89,10 +91,11 @@ pub(super) fn ask(
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         let mut fds = [PollFd::new(socket, PollFlags::IN)];
         match poll(&mut fds, Some(&left)) {
-            Ok(0) => return None,
-            Ok(_) => return wire::receive::<Answer>(socket).ok().map(|(answer, _)| answer),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return None,
+            Err(rustix::io::Errno::INTR) => continue,
+            Ok(1..) => {}
+            // An answer may have come since.
+            Ok(0) | Err(_) => shutdown(socket, Shutdown::Both).ok()?,
         }
+        return wire::receive::<Answer>(socket).ok().map(|(answer, _)| answer);
     }
 }

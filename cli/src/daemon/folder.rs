@@ -71,6 +71,8 @@ fn new_socket() -> io::Result<OwnedFd> {
 #[derive(Debug)]
 pub(super) struct Taken {
     folder: PathBuf,
+    /// Whether the folder was not there before.
+    is_made: bool,
     _lock: File,
 }
 
@@ -90,7 +92,9 @@ impl From<io::Error> for Refused {
 impl Taken {
     /// Takes the folder, which is made if it is not there.
     pub(super) fn take(folder: PathBuf) -> Result<Self, Refused> {
-        match DirBuilder::new().mode(0o700).create(&folder) {
+        let made = DirBuilder::new().mode(0o700).create(&folder);
+        let is_made = made.is_ok();
+        match made {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
             _ => check(&folder)?,
         }
@@ -107,7 +111,7 @@ impl Taken {
         };
         lock.set_len(0)?;
         writeln!(lock, "{}", std::process::id())?;
-        Ok(Taken { folder, _lock: lock })
+        Ok(Taken { folder, is_made, _lock: lock })
     }
 
     /// The socket for requests.
@@ -139,7 +143,9 @@ impl Drop for Taken {
         for name in [SOCKET, METRICS, LOCK] {
             let _ = remove(&self.folder.join(name));
         }
-        let _ = std::fs::remove_dir(&self.folder); // Others may have put something there.
+        if self.is_made {
+            let _ = std::fs::remove_dir(&self.folder); // Others may have put something there.
+        }
     }
 }
 
@@ -187,8 +193,11 @@ mod tests {
         first.hide();
         assert!(reach(&folder).is_err());
         drop(first);
-        assert!(!folder.exists(), "nothing is left");
+        let left = std::fs::read_dir(&folder).expect("it was there before").count();
+        assert_eq!(left, 0, "nothing is left");
+        std::fs::remove_dir(&folder).expect("it is empty");
         drop(take().ok().expect("it is free again"));
+        assert!(!folder.exists());
     }
 
     #[test]

@@ -3,9 +3,13 @@
 use std::io::{self, Write};
 
 use clap::ValueEnum;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Map, Value};
 
 use crate::failure::without_controls;
+
+/// A longer text of a field is cut.
+const TEXT_MAX_BYTES: usize = 512;
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -25,25 +29,41 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Writes a line. A log that cannot be written is lost.
+    /// Writes a line. Nobody waits for a reader of the log: a line that has no room is lost.
     pub(super) fn tell(self, event: &str, fields: &[(&str, Value)]) {
-        if !self.is_quiet {
-            let _ = writeln!(io::stderr(), "{}", self.line(event, fields));
+        if self.is_quiet {
+            return;
+        }
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let output = io::stderr();
+        let has_room = poll(&mut [PollFd::new(&output, PollFlags::OUT)], Some(&at_once));
+        if has_room == Ok(1) {
+            let _ = writeln!(output.lock(), "{}", self.line(event, fields));
         }
     }
 
     fn line(self, event: &str, fields: &[(&str, Value)]) -> String {
         if self.format == Format::Json {
-            let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+            let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), short(value)));
             let event = ("event".to_owned(), event.into());
             return Value::Object([event].into_iter().chain(fields).collect::<Map<_, _>>())
                 .to_string();
         }
-        let field = |(name, value): &(&str, Value)| match value {
+        let field = |(name, value): &(&str, Value)| match &short(value) {
             Value::String(text) => format!(" {name}={:?}", without_controls(text)),
             value => format!(" {name}={value}"),
         };
         format!("foretell: {event}{}", fields.iter().map(field).collect::<String>())
+    }
+}
+
+/// The value, cut if it is a long text: a line fits into a pipe at once.
+fn short(value: &Value) -> Value {
+    match value {
+        Value::String(text) if text.len() > TEXT_MAX_BYTES => {
+            text.chars().take(TEXT_MAX_BYTES / 4).collect::<String>().into()
+        }
+        value => value.clone(),
     }
 }
 

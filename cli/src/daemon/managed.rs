@@ -8,11 +8,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use foretell_manager::opens::Opens;
-use foretell_manager::shares::Shares;
+use foretell_manager::shares::{MANAGERS_MAX, Shares};
 use foretell_manager::{Asker, Figures, Manager, Options, Report, Root};
 use foretell_protocol::Listener;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::UCred;
 
 use super::log::Log;
 use super::status::{RunStatus, Totals};
@@ -21,11 +20,8 @@ use super::{Answer, peer};
 use crate::manager_process;
 use crate::rules::RulesPlan;
 
-/// Runs at a time. Each takes some threads, and a share of the descriptors.
-const RUNS_MAX: usize = 64;
-
 /// How long a manager may take for its figures.
-pub(super) const FIGURES_PATIENCE: Duration = Duration::from_millis(200);
+const FIGURES_PATIENCE: Duration = Duration::from_millis(200);
 
 /// What the threads of a daemon share.
 pub(super) struct House {
@@ -55,6 +51,8 @@ struct Known {
     began: Instant,
     /// `None` while it starts.
     asker: Option<Asker>,
+    /// What it has said last.
+    last: Figures,
 }
 
 impl House {
@@ -84,27 +82,32 @@ impl House {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The runs under way, and what became of those that have ended.
+    /// The runs under way, and what became of those that have ended. A manager that does not answer now counts as before.
     pub(super) fn runs(&self) -> (Vec<RunStatus>, Totals) {
-        let runs = self.lock();
-        let known: Vec<_> = runs
-            .now
-            .iter()
-            .map(|(&run, known)| {
-                let seconds = known.began.elapsed().as_secs_f64();
-                let (pid, command) = (known.pid, known.command.clone());
-                let figures = Figures::default();
-                (RunStatus { run, pid, command, seconds, figures }, known.asker.clone())
+        let ask = |(&run, known): (&u64, &Known)| (run, known.asker.as_ref().map(Asker::ask));
+        let asked: Vec<_> = self.lock().now.iter().map(ask).collect();
+        let deadline = Instant::now() + FIGURES_PATIENCE;
+        let told: Vec<_> = asked
+            .into_iter()
+            .filter_map(|(run, answer)| {
+                let left = deadline.saturating_duration_since(Instant::now());
+                Some((run, answer?.recv_timeout(left).ok()?))
             })
             .collect();
-        let ended = runs.ended.clone();
-        drop(runs);
-        let with_figures = |(run, asker): (RunStatus, Option<Asker>)| {
-            let figures =
-                asker.and_then(|asker| asker.figures(FIGURES_PATIENCE)).unwrap_or_default();
-            RunStatus { figures, ..run }
+        let mut runs = self.lock();
+        for (run, figures) in told {
+            if let Some(known) = runs.now.get_mut(&run) {
+                known.last = figures;
+            }
+        }
+        let status = |(&run, known): (&u64, &Known)| RunStatus {
+            run,
+            pid: known.pid,
+            command: known.command.clone(),
+            seconds: known.began.elapsed().as_secs_f64(),
+            figures: known.last.clone(),
         };
-        (known.into_iter().map(with_figures).collect(), ended)
+        (runs.now.iter().map(status).collect(), runs.ended.clone())
     }
 
     /// Waits until no run is left, for `patience` at most.
@@ -115,12 +118,24 @@ impl House {
         waited.unwrap_or_else(PoisonError::into_inner).0.now.is_empty()
     }
 
+    /// The number of a new run; `None` if there are too many.
+    fn begin(&self, pid: i32, command: String) -> Option<u64> {
+        let mut runs = self.lock();
+        if runs.now.len() >= MANAGERS_MAX {
+            return None;
+        }
+        let (run, began) = (self.next.fetch_add(1, Ordering::Relaxed), Instant::now());
+        let last = Figures::default();
+        runs.now.insert(run, Known { pid, command, began, asker: None, last });
+        Some(run)
+    }
+
     /// A run has ended, with this report if it had a manager.
-    fn end(&self, run: u64, report: Option<&Report>) {
+    fn end(&self, run: u64, report: Option<Report>) {
         let mut runs = self.lock();
         runs.now.remove(&run);
         if let Some(Report { blocks, programs, .. }) = report {
-            runs.ended.add(blocks, programs);
+            runs.ended.add(&blocks, &programs);
         }
         let is_idle = runs.now.is_empty();
         drop(runs);
@@ -163,30 +178,35 @@ impl Files {
     }
 }
 
-/// Manages a run from the request to its end.
-pub(super) fn manage(
-    house: &House,
-    mut run: Run,
-    files: Vec<OwnedFd>,
-    (socket, by): (OwnedFd, UCred),
-) {
-    let pid = by.pid.as_raw_nonzero().get();
-    if let Some(reason) = peer::refusal(&by) {
-        return house.refuse(&socket, pid, reason);
+/// A run that the house knows; dropping it ends that, however its thread ends.
+struct Place {
+    house: Arc<House>,
+    run: u64,
+    report: Option<Report>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.house.end(self.run, self.report.take());
     }
-    if house.lock().now.len() >= RUNS_MAX {
-        return house.refuse(&socket, pid, "there are too many runs");
+}
+
+/// Manages a run from the request to its end.
+fn manage(mut place: Place, mut run: Run, files: Vec<OwnedFd>, (socket, pid, uid): Asking) {
+    let house = Arc::clone(&place.house);
+    if let Some(reason) = peer::refusal((pid, uid)) {
+        return house.refuse(&socket, pid, reason);
     }
     let Some(files) = Files::take(&mut run, files) else {
         return house.refuse(&socket, pid, "its files are not those that it names");
     };
-    let (command, reports) = (run.plan.text(), run.reports);
+    let (command, reports, number) = (run.plan.text(), run.reports, place.run);
     if run.plan.observes && run.plan.rules.is_none() {
         run.plan.rules = house.rules();
     }
     let (options, problem) = run.plan.into_options();
-    let number = pid.unsigned_abs();
-    let root = if reports { Root::ChildrenOf(number) } else { Root::Process(number) };
+    let process = pid.unsigned_abs();
+    let root = if reports { Root::ChildrenOf(process) } else { Root::Process(process) };
     let options = Options {
         root: Some(root),
         opens: files.opens.map(Opens::new),
@@ -194,44 +214,37 @@ pub(super) fn manage(
         ..options
     };
     let listener = Listener::adopt(files.listener, run.address);
-    let (run, began) = (house.next.fetch_add(1, Ordering::Relaxed), Instant::now());
-    let known = Known { pid, command: command.clone(), began, asker: None };
-    house.lock().now.insert(run, known);
     // The run goes on while its manager starts: connections of its programs wait in the socket's queue.
-    let has_asked = wire::send(&socket, &Answer::Taken(problem), &[]).is_ok();
+    if wire::send(&socket, &Answer::Taken(problem), &[]).is_err() {
+        return; // It has given up, and has a manager of its own.
+    }
     drop(socket);
-    let reporter = files.reporter.map(File::from);
+    let (reporter, began) = (files.reporter.map(File::from), Instant::now());
     let manager = match Manager::start_at(listener, options) {
         Ok(manager) => manager,
         Err(error) => {
             manager_process::tell_failure(reporter, &error);
             let fields = [("pid", pid.into()), ("reason", error.to_string().into())];
-            house.log.tell("manager_fails", &fields);
-            return house.end(run, None);
+            return house.log.tell("manager_fails", &fields);
         }
     };
-    if let Some(known) = house.lock().now.get_mut(&run) {
+    if let Some(known) = house.lock().now.get_mut(&number) {
         known.asker = Some(manager.asker());
     }
-    house.log.tell(
-        "run_begins",
-        &[("run", run.into()), ("pid", pid.into()), ("command", command.into())],
-    );
-    let has_ended = has_asked && (wait(&files.ends, &house.over) || !reports);
+    let fields = [("run", number.into()), ("pid", pid.into()), ("command", command.into())];
+    house.log.tell("run_begins", &fields);
+    let has_ended = wait(&files.ends, &house.over) || !reports;
     let report = manager_process::conclude(manager, has_ended, reporter, Vec::new);
     let seconds = (began.elapsed().as_secs_f64() * 1e3).round() / 1e3;
-    let Report { blocks, .. } = &report;
-    house.log.tell(
-        "run_ends",
-        &[
-            ("run", run.into()),
-            ("seconds", seconds.into()),
-            ("prefetched_blocks", blocks.prefetched.into()),
-            ("useful_blocks", blocks.useful.into()),
-            ("late_blocks", blocks.late.into()),
-        ],
-    );
-    house.end(run, Some(&report));
+    let fields = [
+        ("run", number.into()),
+        ("seconds", seconds.into()),
+        ("prefetched_blocks", report.blocks.prefetched.into()),
+        ("useful_blocks", report.blocks.useful.into()),
+        ("late_blocks", report.blocks.late.into()),
+    ];
+    house.log.tell("run_ends", &fields);
+    place.report = Some(report);
 }
 
 /// Waits for the end of a run, or until all are to end. Returns whether its program has said that it has ended.
@@ -254,10 +267,17 @@ fn wait(ends: &OwnedFd, over: &OwnedFd) -> bool {
     }
 }
 
-/// Starts the thread of a run.
-pub(super) fn start(house: &Arc<House>, run: Run, files: Vec<OwnedFd>, asking: (OwnedFd, UCred)) {
-    let house = Arc::clone(house);
+/// A connection that asks, and the process and the user behind it.
+pub(super) type Asking = (OwnedFd, i32, u32);
+
+/// Starts the thread of a run, which counts from here on.
+pub(super) fn start(house: &Arc<House>, run: Run, files: Vec<OwnedFd>, asking: Asking) {
+    let (socket, pid, _) = &asking;
+    let Some(number) = house.begin(*pid, run.plan.text()) else {
+        return house.refuse(socket, *pid, "there are too many runs");
+    };
+    let place = Place { house: Arc::clone(house), run: number, report: None };
     let thread = std::thread::Builder::new().name("foretell-run".into());
     // Without a thread the socket is closed, and the run has its own manager.
-    let _ = thread.spawn(move || manage(&house, run, files, asking));
+    let _ = thread.spawn(move || manage(place, run, files, asking));
 }

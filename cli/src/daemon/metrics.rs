@@ -25,6 +25,9 @@ const CONNECTIONS_MAX: usize = 16;
 /// How long a client may take for its request.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
+/// Pause after a failed accept: no descriptor is left.
+const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+
 /// A figure: its name, its kind, what it is, and its value.
 type Metric = (&'static str, &'static str, &'static str, fn(&Status, &Totals) -> f64);
 
@@ -111,16 +114,18 @@ pub(super) fn serve(about: Arc<About>, socket: &Path, port: Option<u16>) -> io::
                 async move {
                     let Some(loopback) = loopback else { return };
                     while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
-                        if let Ok((stream, _)) = loopback.accept().await {
-                            spawn(&about, stream, permit);
+                        match loopback.accept().await {
+                            Ok((stream, _)) => spawn(&about, stream, permit),
+                            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
                         }
                     }
                 }
             };
             tokio::spawn(of_loopback);
             while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
-                if let Ok((stream, _)) = local.accept().await {
-                    spawn(&about, stream, permit);
+                match local.accept().await {
+                    Ok((stream, _)) => spawn(&about, stream, permit),
+                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
                 }
             }
         });

@@ -7,8 +7,6 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use rustix::net::UCred;
-
 /// What a process may do, and what paths mean to it.
 #[derive(Debug, PartialEq, Eq)]
 struct Rights {
@@ -19,6 +17,12 @@ struct Rights {
     /// Namespaces of mounts, processes and users.
     spaces: [PathBuf; 3],
     root: PathBuf,
+    /// `no_new_privs`, which Landlock needs without further rights, and the mode of seccomp.
+    confined: [Vec<u32>; 2],
+    /// The label of a security module, if there is one.
+    label: Vec<u8>,
+    /// Of the processor and of devices.
+    priorities: (i32, i64),
 }
 
 impl Rights {
@@ -39,6 +43,9 @@ impl Rights {
             capabilities: u64::from_str_radix(line("CapEff:")?.trim(), 16).ok()?,
             spaces: [space("mnt")?, space("pid")?, space("user")?],
             root: std::fs::read_link(folder.join("root")).ok()?,
+            confined: [numbers(line("NoNewPrivs:")?)?, numbers(line("Seccomp:")?)?],
+            label: std::fs::read(folder.join("attr/current")).unwrap_or_default(),
+            priorities: priorities(process.parse().unwrap_or(0)),
         })
     }
 
@@ -49,23 +56,41 @@ impl Rights {
             Some("it has another user")
         } else if self.spaces != other.spaces || self.root != other.root {
             Some("it has other mounts, another root or other process numbers")
-        } else if self.capabilities & !other.capabilities != 0 || self.groups.iter().any(has_more) {
+        } else if self.capabilities & !other.capabilities != 0
+            || self.groups.iter().any(has_more)
+            || self.confined != other.confined
+            || self.label != other.label
+        {
             Some("it has fewer rights")
+        } else if self.priorities != other.priorities {
+            Some("it has another priority")
         } else {
             None
         }
     }
 }
 
-/// Why the daemon must not work for a process; `None` if it may.
-pub(super) fn refusal(peer: &UCred) -> Option<&'static str> {
-    if peer.uid != rustix::process::geteuid() {
+/// The nice value and the I/O priority of a process; 0 is this one.
+fn priorities(process: i32) -> (i32, i64) {
+    const WHO_PROCESS: libc::c_int = 1;
+    // SAFETY: plain system calls without memory. A process that has ended has the same answer as any other without one.
+    unsafe {
+        (
+            libc::getpriority(libc::PRIO_PROCESS, process.unsigned_abs()),
+            libc::syscall(libc::SYS_ioprio_get, WHO_PROCESS, process),
+        )
+    }
+}
+
+/// Why the daemon must not work for this process of this user; `None` if it may.
+pub(super) fn refusal((pid, uid): (i32, u32)) -> Option<&'static str> {
+    if uid != rustix::process::geteuid().as_raw() {
         return Some("it has another user");
     }
     static OWN: OnceLock<Option<Rights>> = OnceLock::new();
     let own = OWN.get_or_init(|| Rights::of("self")).as_ref();
     let Some(own) = own else { return Some("/proc is not there") };
-    match Rights::of(&peer.pid.to_string()) {
+    match Rights::of(&pid.to_string()) {
         Some(of_peer) => own.refuses(&of_peer),
         None => Some("it has ended, or has no number here"),
     }
@@ -82,7 +107,10 @@ mod tests {
     #[test]
     fn a_process_like_this_one_is_served_and_one_with_less_is_not() {
         assert_eq!(rights().refuses(&rights()), None);
-        let weaker: [fn(&mut Rights); 6] = [
+        let weaker: [fn(&mut Rights); 9] = [
+            |rights| rights.confined[1] = vec![2],
+            |rights| rights.label.push(b'x'),
+            |rights| rights.priorities.0 += 1,
             |rights| rights.users[3] += 1,
             |rights| rights.groups.clear(),
             |rights| rights.capabilities = 0,

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use foretell_manager::shares::Shares;
+use foretell_protocol::peer_of;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
 
 use super::folder::{self, Refused, Taken};
@@ -32,7 +32,7 @@ terminal, or by the systemd unit in packaging/systemd.
 FORETELL_DAEMON names the folder of its sockets; set and empty, runs look for no daemon. Otherwise that is `foretell` in \
 XDG_RUNTIME_DIR, or /tmp/foretell-UID.
 
-SIGTERM and SIGINT end it, and SIGHUP does without --rules: no run comes in any more, and those under way may end; a second signal ends it at once. \
+SIGTERM and SIGINT end it, and SIGHUP does without --rules: no run comes in any more, and those under way may end; a second signal ends it within 3 s. \
 Programs go on in any case.
 
 Exit codes: 0 ended by a signal; 1 failed, or another daemon runs; 2 wrong usage.";
@@ -127,8 +127,11 @@ pub(crate) fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
         .spawn(move || {
             loop {
                 let signal = signals::take(&signals::OF_A_SERVER);
-                if let Some(path) = reloaded.as_ref().filter(|_| signal == libc::SIGHUP) {
-                    reload(&of_signals, path);
+                if let Some(path) = reloaded.clone().filter(|_| signal == libc::SIGHUP) {
+                    let house = Arc::clone(&of_signals);
+                    // The file may be slow, and the next signal is to be heard.
+                    let thread = std::thread::Builder::new().name("foretell-rules".into());
+                    let _ = thread.spawn(move || reload(&house, &path));
                     continue;
                 }
                 let _ = rustix::io::write(&*ring, &1u64.to_ne_bytes());
@@ -207,8 +210,10 @@ impl About {
         budget.1 += pressures;
         let now_bytes = budget.0.now_bytes;
         self.house.shares.set_budget(now_bytes);
+        let is_squeezed = budget.0.is_squeezed();
+        drop(budget);
         self.house.log.tell("budget", &[("bytes", now_bytes.into())]);
-        budget.0.is_squeezed()
+        is_squeezed
     }
 
     pub(super) fn status(&self) -> Status {
@@ -237,7 +242,7 @@ struct Asking {
 
 /// Hears requests until `stop` is readable.
 fn hear(about: &Arc<About>, listener: &OwnedFd, stop: &OwnedFd) {
-    let pressure: Option<File> = pressure::watch();
+    let mut pressure: Option<File> = pressure::watch();
     let (mut asking, mut squeezed_at) = (Vec::<Asking>::new(), None);
     loop {
         let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
@@ -258,13 +263,20 @@ fn hear(about: &Arc<About>, listener: &OwnedFd, stop: &OwnedFd) {
             continue; // Interrupted.
         }
         let is_ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let of_pressure = fds.last().filter(|_| pressure.is_some()).map(PollFd::revents);
         drop(fds);
         if is_ready[0] {
             return;
         }
-        if pressure.is_some() && is_ready.last() == Some(&true) {
-            about.change_budget(Squeezed::press, 1);
-            squeezed_at = Some(Instant::now());
+        let gone = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
+        match of_pressure {
+            // Its control group is gone.
+            Some(events) if events.intersects(gone) => pressure = None,
+            Some(events) if events.contains(PollFlags::PRI) => {
+                about.change_budget(Squeezed::press, 1);
+                squeezed_at = Some(Instant::now());
+            }
+            _ => {}
         }
         if squeezed_at.is_some_and(|since| since.elapsed() >= QUIET) {
             squeezed_at = about.change_budget(Squeezed::relax, 0).then(Instant::now);
@@ -300,9 +312,9 @@ fn answer(about: &Arc<About>, socket: &OwnedFd) -> bool {
             false
         }
         Ok((Request::Run(run), files)) => {
-            let Ok(by) = socket_peercred(socket.as_fd()) else { return true };
+            let Ok((pid, uid)) = peer_of(socket.as_fd()) else { return true };
             if let Ok(socket) = rustix::io::fcntl_dupfd_cloexec(socket, 3) {
-                managed::start(&about.house, *run, files, (socket, by));
+                managed::start(&about.house, *run, files, (socket, pid, uid));
             }
             true
         }

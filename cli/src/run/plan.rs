@@ -82,6 +82,13 @@ impl Plan {
         (options, note)
     }
 
+    /// Whether another process may read the hints: a pipe or a terminal must have no other reader left when the run is over.
+    pub(crate) fn can_be_given(&self) -> bool {
+        let is_regular =
+            |file: &File| file.metadata().is_ok_and(|about| about.file_type().is_file());
+        self.hints.iter().all(|hints| hints.file.as_ref().is_some_and(is_regular))
+    }
+
     /// The command, as people would type it.
     pub(crate) fn text(&self) -> String {
         let words: Vec<_> =

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -35,25 +35,41 @@ pub struct Figures {
 }
 
 /// Where others ask a session for its figures.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Asked {
     is_asked: AtomicBool,
-    by: Mutex<Vec<Sender<Figures>>>,
+    /// `None` once the session has ended.
+    by: Mutex<Option<Vec<Sender<Figures>>>>,
+}
+
+impl Default for Asked {
+    fn default() -> Self {
+        Asked { is_asked: AtomicBool::new(false), by: Mutex::new(Some(Vec::new())) }
+    }
 }
 
 impl Asked {
     /// Asks. The session must be woken after that.
     pub(crate) fn ask(&self) -> Receiver<Figures> {
         let (sender, receiver) = channel();
-        self.by.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        self.lock().iter_mut().for_each(|by| by.push(sender.clone()));
         self.is_asked.store(true, Ordering::Release);
         receiver
+    }
+
+    /// Nobody gets an answer from now on.
+    pub(crate) fn close(&self) {
+        *self.lock() = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Sender<Figures>>>> {
+        self.by.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Those who have asked since the last call.
     fn take(&self) -> Vec<Sender<Figures>> {
         match self.is_asked.swap(false, Ordering::Acquire) {
-            true => std::mem::take(&mut self.by.lock().unwrap_or_else(PoisonError::into_inner)),
+            true => self.lock().as_mut().map(std::mem::take).unwrap_or_default(),
             false => Vec::new(),
         }
     }
