@@ -84,7 +84,10 @@ fn table(probed: &Probed) -> String {
     if let Some(reads) = &probed.reads {
         let (count, min, max) = (reads.count, time(reads.min_us), time(reads.max_us));
         let median = time(reads.median_us);
-        row("cold 4 KiB read", format!("{median} (median of {count}: {min} to {max})"));
+        // Whether it was cold, only who sees what is in memory can tell.
+        let is_cold = probed.in_memory_share.is_some();
+        let name = if is_cold { "cold 4 KiB read" } else { "4 KiB read" };
+        row(name, format!("{median} (median of {count}: {min} to {max})"));
     }
     if let Some(bytes) = probed.read_ahead_bytes {
         row("read-ahead", size::display(bytes));

@@ -77,7 +77,7 @@ pub(crate) struct DaemonArgs {
 
     /// Serve metrics for Prometheus at this port of the loopback address, too. They are always served on `metrics.sock` in the
     /// daemon's folder
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     metrics_port: Option<u16>,
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
     let name = folder.display().to_string();
     let taken = Taken::take(folder).map_err(|refused| match refused {
         Refused::By(Some(pid)) => Failure::failed(format!(
-            "a daemon runs already, process {pid}: `foretell status` shows it, kill {pid} ends it"
+            "a daemon runs already, or has not ended yet: process {pid}, which kill {pid} ends"
         )),
         Refused::By(None) => Failure::failed(format!("{name}: a daemon runs already")),
         Refused::Error(error) => Failure::failed(format!("{name}: {error}")),
@@ -163,12 +163,16 @@ pub(crate) fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
 /// Reads the rules again. If they have mistakes, the last ones stay.
 fn reload(house: &House, path: &Path) {
     let name = path.display().to_string();
-    match rules::load(path) {
+    match rules::load_quietly(path) {
         Ok(rules) => {
             house.set_rules(rules);
             house.log.tell("rules_read", &[("file", name.into())]);
         }
-        Err(failure) => house.log.tell("rules_kept", &[("problem", failure.line.into())]),
+        Err(problems) => {
+            for problem in problems {
+                house.log.tell("rules_kept", &[("problem", problem.into())]);
+            }
+        }
     }
 }
 

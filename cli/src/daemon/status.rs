@@ -14,16 +14,16 @@ use crate::failure::{Failure, without_controls, written};
 use crate::size;
 
 pub(crate) const HELP: &str = "\
-Blocks are counted as in the summary of `foretell run`: in time were in memory before they were read, late ones were \
-on their way.
+HELD are bytes that are in memory or on their way, and not read yet; AHEAD were prefetched so far. IN TIME were in memory \
+before they were read, LATE ones were on their way then, UNREAD ones were given up.
 
 Exit codes: 0 done; 1 no daemon runs, or it does not answer; 2 wrong usage.";
 
 /// How long the daemon may take for its answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Columns of a command that are shown.
-const COMMAND_COLUMNS: usize = 48;
+/// Columns of a command that are shown: with all but the last column of figures, a line has 80.
+const COMMAND_COLUMNS: usize = 16;
 
 #[derive(Args)]
 pub(crate) struct StatusArgs {
@@ -143,7 +143,7 @@ impl Status {
         } = self.ended;
         let _ = writeln!(
             text,
-            "{runs} runs have ended ({} more had managers of their own): {} prefetched, {} in time, {} late, {} not read; {stall_s:.1} s of waiting",
+            "{runs} runs have ended, {} had managers of their own\n{} prefetched, {} in time, {} late, {} not read; {stall_s:.1} s of waiting",
             self.refused_runs,
             mebibytes(prefetched_bytes),
             mebibytes(useful_bytes),
@@ -156,8 +156,8 @@ impl Status {
         }
         let _ = writeln!(
             text,
-            "\n{:>5} {:>8} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8}  COMMAND",
-            "RUN", "PID", "TIME", "HELD", "AHEAD", "IN TIME", "LATE", "UNREAD", "WAITED",
+            "\n{:>4} {:>7} {:>6} {:>6}  {:COMMAND_COLUMNS$} {:>8} {:>8} {:>8} {:>8} {:>8}",
+            "RUN", "PID", "TIME", "WAITED", "COMMAND", "HELD", "AHEAD", "IN TIME", "LATE", "UNREAD",
         );
         for run in &self.runs {
             let blocks = &run.figures.blocks;
@@ -177,7 +177,7 @@ impl Status {
             let command: String = command.chars().take(COMMAND_COLUMNS).collect();
             let _ = writeln!(
                 text,
-                "{:>5} {:>8} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8}  {command}",
+                "{:>4} {:>7} {:>6} {waited:>6}  {command:COMMAND_COLUMNS$} {:>8} {:>8} {:>8} {:>8} {:>8}",
                 run.run,
                 run.pid,
                 time(run.seconds),
@@ -186,7 +186,6 @@ impl Status {
                 bytes(blocks.useful),
                 bytes(blocks.late),
                 bytes(blocks.wasted),
-                waited,
             );
         }
         text
@@ -197,7 +196,7 @@ impl Status {
 fn time(seconds: f64) -> String {
     match seconds {
         s if s < 100.0 => format!("{s:.0} s"),
-        s if s < 6000.0 => format!("{:.0} min", s / 60.0),
+        s if s < 5940.0 => format!("{:.0} min", s / 60.0),
         s if s < 360_000.0 => format!("{:.0} h", s / 3600.0),
         s => format!("{:.0} d", s / 86_400.0),
     }
@@ -232,7 +231,7 @@ mod tests {
         let text = status.text(None);
         assert!(text.contains("1 MiB of 128 MiB") && text.contains("memory is short"), "{text}");
         assert!(text.contains(" 2.2 min") || text.contains(" 2 min"), "{text}");
-        assert!(!text.contains('\x1b') && text.lines().count() == 6, "{text}");
+        assert!(!text.contains('\x1b') && text.lines().count() == 7, "{text}");
         let mut before = status.clone();
         before.runs[0].figures.programs.read_stall_s = Some(1.5);
         assert!(status.text(Some((&before, 1.0))).contains(" 50 %"));

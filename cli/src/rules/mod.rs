@@ -97,6 +97,16 @@ pub(crate) fn load(path: &Path) -> Result<RulesPlan, Failure> {
     Ok(RulesPlan { content, home: env::var("HOME").ok() })
 }
 
+/// As [`load`], with all mistakes returned.
+pub(crate) fn load_quietly(path: &Path) -> Result<RulesPlan, Vec<String>> {
+    let name = name_of(path);
+    let content = content(path).map_err(|error| vec![format!("{name}: {error}")])?;
+    match parsed(&content) {
+        Ok(_) => Ok(RulesPlan { content, home: env::var("HOME").ok() }),
+        Err(problems) => Err(problems.iter().map(|problem| format!("{name}: {problem}")).collect()),
+    }
+}
+
 /// Rules without mistakes, in a form that can be given to another process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RulesPlan {
