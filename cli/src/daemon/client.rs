@@ -58,7 +58,7 @@ impl Daemon {
     ) -> Result<String, Box<Plan>> {
         let Ok(listener) = Listener::bind() else { return Err(Box::new(plan)) };
         let address = listener.address().to_owned();
-        // The limits of the run's control groups hold for what is fetched for it, whoever fetches.
+        // The daemon sees the limits of its own control groups, not those of the run.
         plan.budget_bytes = foretell_manager::within_limits(plan.budget_bytes);
         let (reports, watches) = (reporter.is_some(), opens.is_some());
         let run = Run { plan, address: address.clone(), reports, watches };

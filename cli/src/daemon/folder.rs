@@ -1,8 +1,8 @@
 //! The daemon's folder: its socket, and a lock that says whether it runs.
 //!
 //! `FORETELL_DAEMON` names the folder; if it is set and empty, there is no daemon. Otherwise it is `foretell` in the XDG
-//! runtime folder, or, without one, `/tmp/foretell-UID`. It must be this user's and nobody else's: who could write there could
-//! take the daemon's place.
+//! runtime folder, or, without one, `/tmp/foretell-UID`. It must belong to this user, and nobody else may write to it: another
+//! user could put a socket of their own there.
 //!
 //! The kernel lets go of a lock when its process ends, however that happens. So what a killed daemon leaves is taken over.
 
@@ -42,7 +42,7 @@ fn in_tmp() -> PathBuf {
     PathBuf::from(format!("/tmp/foretell-{}", rustix::process::geteuid().as_raw()))
 }
 
-/// Whether the folder is this user's and nobody else may write there.
+/// Checks that the folder belongs to this user, and that nobody else may write to it.
 fn check(folder: &Path) -> io::Result<()> {
     let about = std::fs::symlink_metadata(folder)?;
     let is_own = about.uid() == rustix::process::geteuid().as_raw();
@@ -101,7 +101,7 @@ impl Taken {
         let path = folder.join(LOCK);
         let mut lock = loop {
             let lock = lock(&path)?;
-            // A daemon that ends removes the file; a lock on that one keeps nobody off.
+            // A daemon that has just ended may have removed the file. The next one would make and lock a new file.
             let (of_lock, of_path) = (lock.metadata()?, std::fs::symlink_metadata(&path));
             if of_path
                 .is_ok_and(|about| (about.dev(), about.ino()) == (of_lock.dev(), of_lock.ino()))
@@ -181,7 +181,7 @@ mod tests {
         let above = tempfile::tempdir().expect("a folder");
         let folder = above.path().join("foretell");
         let take = || Taken::take(folder.clone());
-        // What a killed daemon leaves: a socket that nobody hears, and a file without a lock.
+        // A killed daemon leaves a socket that nobody listens at, and a lock file that is not locked.
         std::fs::DirBuilder::new().mode(0o700).create(&folder).expect("made");
         std::fs::write(folder.join(LOCK), "1\n").expect("written");
         drop(std::os::unix::net::UnixListener::bind(folder.join(SOCKET)).expect("a socket"));

@@ -29,7 +29,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Writes a line. Nobody waits for a reader of the log: a line that has no room is lost.
+    /// Writes a line. If standard error is a full pipe or a stopped terminal, the line is dropped: the daemon must not wait.
     pub(super) fn tell(self, event: &str, fields: &[(&str, Value)]) {
         if self.is_quiet {
             return;
