@@ -269,8 +269,10 @@ impl Prefetcher {
         });
         for (slot, position) in found.drain(..) {
             let known = &arbiter.blocks()[slot];
+            let block = known.block();
             match known.claim() {
                 None if !known.is_in_flight() => {
+                    let position = arbiter.stream(index).first_use_ahead(block, position);
                     arbiter.claim(slot, Claim { stream: index, position });
                 }
                 // The stream reads the block sooner than its claim says.
@@ -279,7 +281,6 @@ impl Prefetcher {
                 }
                 _ => continue,
             }
-            let block = arbiter.blocks()[slot].block();
             arbiter.stream(index).come_upon_behind(block);
         }
         self.come_upon = found;

@@ -7,6 +7,7 @@ mod following;
 mod limit;
 mod lookups;
 mod random;
+mod repeats;
 mod sources;
 mod streams;
 

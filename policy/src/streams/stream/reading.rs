@@ -227,6 +227,13 @@ impl Stream {
         self.devices.iter_mut().for_each(|part| part.quiet_until = 0);
     }
 
+    /// The search found `block` in memory at `position`, and no stream claims it: returns the use to claim it for. That is an
+    /// earlier use if the search passed one while the block had another claim or was in flight.
+    pub(crate) fn first_use_ahead(&mut self, block: Block, position: u64) -> u64 {
+        let first = self.next_use_from(block, self.cursor.fetched_from());
+        first.map_or(position, |first| first.min(position))
+    }
+
     /// The search found `block` in memory and keeps it for a use ahead of the reader. If the block has an earlier use that the
     /// reader has overtaken, notes that use, in case the reader comes back.
     pub(crate) fn come_upon_behind(&mut self, block: Block) {

@@ -4,7 +4,7 @@
 //! in memory nor in flight. Its next use is at or after the scan, or is kept as missing; `Stream::check` asserts this.
 
 #[cfg(any(test, debug_assertions))]
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use super::Stream;
 #[cfg(any(test, debug_assertions))]
@@ -215,8 +215,8 @@ impl Stream {
     }
 
     /// Asserts the module's invariant for the next positions. A block whose overtaken use is noted as missing satisfies it,
-    /// even if its next use is not noted until a search reaches that. The device does not matter, since a block may have moved
-    /// to another one.
+    /// even if its next use is not noted until a search reaches that. A later use does not: its fetch would come too late. The
+    /// device does not matter, since a block may have moved to another one.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn check(&mut self, blocks: &BlockTable) {
         /// Positions checked by one call.
@@ -232,8 +232,10 @@ impl Stream {
             std::iter::successors(part.missing.first(), |&at| part.missing.next(at + 1))
                 .collect::<Vec<u64>>()
         };
-        let missing = self.devices.iter().flat_map(all).filter_map(|at| self.block_at(at));
-        let missing: HashSet<Block> = missing.map(|(block, _)| block).collect();
+        let mut missing: Vec<u64> = self.devices.iter().flat_map(all).collect();
+        missing.sort_unstable_by(|one, other| other.cmp(one)); // The first position of a block replaces later ones.
+        let missing = missing.into_iter().filter_map(|at| Some((self.block_at(at)?.0, at)));
+        let missing: HashMap<Block, u64> = missing.collect();
         let from = self.cursor.fetched_from();
         for position in from..self.scan.min(from + CHECKED) {
             let Some((block, _)) = self.block_at(position) else { continue };
@@ -241,7 +243,7 @@ impl Stream {
                 && blocks.find(block).is_none()
                 && self.next_use_from(block, from) == Some(position);
             assert!(
-                !is_due || missing.contains(&block),
+                !is_due || missing.get(&block).is_some_and(|&at| at <= position),
                 "{block:?} is sought by nobody, {position}"
             );
         }
