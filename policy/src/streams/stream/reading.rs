@@ -216,6 +216,7 @@ impl Stream {
 
     /// The reader came back: searches again for the positions passed over.
     fn look_back(&mut self) {
+        self.let_go = None; // The block may have an earlier use ahead of the reader now.
         if self.overtaken >= self.scan {
             return;
         }

@@ -74,9 +74,11 @@ fn a_use_that_was_overtaken_is_come_upon_again_when_the_reader_comes_back() {
     };
     assert_eq!(come_upon(&mut stream), [(slots[9], 40)]);
     stream.come_upon_behind(block(9));
+    stream.lets_go(block(9), 40);
     for position in [20, 21] {
         read(&mut stream, &blocks, position);
     }
+    assert_eq!(stream.use_of_leaving(block(9)), Some(24));
     assert_eq!(come_upon(&mut stream), [(slots[9], 24), (slots[9], 40)]);
 }
 
