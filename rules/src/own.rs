@@ -8,7 +8,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::problem::{Problem, unknown};
+use crate::problem::{Problem, nearest, unknown};
 use crate::{
     Access, Action, After, BackendKind, GLOBS_MAX, PATTERNS_MAX, Pattern, Plan, REGIONS_ALL_MAX,
     REGIONS_MAX, RULES_MAX, Region, Rule, Rules, size,
@@ -111,7 +111,7 @@ impl<'t> Reading<'t> {
     fn rule(&mut self, table: &DeTable<'_>, at: &Range<usize>) -> Option<Rule> {
         let mut patterns = None;
         let (mut never, mut plan) = (false, Plan::default());
-        let mut beside_never = None;
+        let (mut beside_never, mut has_misspelt_path) = (None, false);
         for (key, value) in table {
             let name = key.get_ref().as_ref();
             match name {
@@ -144,6 +144,7 @@ impl<'t> Reading<'t> {
                         true => format!("`{name}` is of a region; write [[rule.region]] above it"),
                         false => unknown("key", name, &KEYS),
                     };
+                    has_misspelt_path |= nearest(name, &KEYS) == Some("path");
                     self.wrong(&key.span(), text);
                 }
             }
@@ -158,7 +159,10 @@ impl<'t> Reading<'t> {
             self.wrong(&at, text);
         }
         let Some(patterns) = patterns else {
-            self.wrong(at, "the rule has no `path`; give a pattern, or a list of them");
+            // One mistake is told once.
+            if !has_misspelt_path {
+                self.wrong(at, "the rule has no `path`; give a pattern, or a list of them");
+            }
             return None;
         };
         let line = Problem::at(self.text, at.start, "").line;
@@ -366,6 +370,13 @@ mod tests {
 
     fn region(text: &str) -> Region {
         plan(&format!("[[rule.region]]\n{text}")).regions[0]
+    }
+
+    #[test]
+    fn a_misspelt_path_is_one_mistake() {
+        let told = problems("[[rule]]\npth = '/x'\n");
+        assert_eq!(told, ["line 2, column 1: unknown key \"pth\"; did you mean \"path\"?"]);
+        assert_eq!(problems("[[rule]]\nnevr = true\n").len(), 2);
     }
 
     #[test]

@@ -44,20 +44,24 @@ impl fmt::Display for Problem {
 
 /// What is said of a word that is none of the known ones: with the nearest of them, or all.
 pub(crate) fn unknown(what: &str, word: &str, known: &[&str]) -> String {
-    // A word from a file may have any length.
-    let shown: String = word.chars().take(40).collect();
-    let nearest = known
-        .iter()
-        .map(|other| {
-            (strsim::damerau_levenshtein(&shown.to_lowercase(), &other.to_lowercase()), other)
-        })
-        .min_by_key(|(edits, _)| *edits);
-    match nearest {
-        Some((edits, nearest)) if edits <= 1 + nearest.len() / 3 => {
-            format!("unknown {what} {shown:?}; did you mean {nearest:?}?")
-        }
-        _ => format!("unknown {what} {shown:?}; known are {}", known.join(", ")),
+    let shown = shown(word);
+    match nearest(word, known) {
+        Some(nearest) => format!("unknown {what} {shown:?}; did you mean {nearest:?}?"),
+        None => format!("unknown {what} {shown:?}; known are {}", known.join(", ")),
     }
+}
+
+/// The known word that `word` was probably meant to be.
+pub(crate) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+    let shown = shown(word).to_lowercase();
+    let edits = |other: &&str| strsim::damerau_levenshtein(&shown, &other.to_lowercase());
+    let nearest = known.iter().copied().min_by_key(edits)?;
+    (edits(&nearest) <= 1 + nearest.len() / 3).then_some(nearest)
+}
+
+/// A word from a file may have any length.
+fn shown(word: &str) -> String {
+    word.chars().take(40).collect()
 }
 
 #[cfg(test)]
