@@ -150,13 +150,40 @@ fn another_user_is_told_which_file_cannot_be_read() {
     assert!(said.contains("Permission denied; name a file that you may read"), "{said}");
 }
 
+#[test]
+fn a_file_system_in_memory_has_nothing_to_be_dropped() {
+    let type_of = |folder: &str| rustix::fs::statfs(folder).map(|system| system.f_type);
+    if type_of("/dev/shm") != Ok(libc::TMPFS_MAGIC) {
+        return skipped("no tmpfs at /dev/shm");
+    }
+    let mut file = tempfile::NamedTempFile::new_in("/dev/shm").expect("a file");
+    file.write_all(&vec![7; 1_000_000]).expect("written");
+    for args in [&[][..], &["--evict"]] {
+        let output = probe(args, file.path());
+        let said = text(&output.stdout);
+        assert!(output.status.success() && said.contains("memory is where"), "{said}");
+        assert!(!said.contains("--evict"), "{said}");
+    }
+}
+
 /// An array over `backing` in the foreground.
 fn array(backing: &Path, at: &Path) -> Child {
     let mut command = foretell();
     command.args(["array", "mount", "--foreground", "--time-scale", "0.01"]).args([backing, at]);
     let child = command.stdout(Stdio::null()).spawn().expect("foretell runs");
-    wait_until("the array", || is_mounted(at));
+    let at = at.canonicalize().expect("it exists");
+    wait_until("the array", || is_mounted(&at));
     child
+}
+
+/// The same over a folder with a large file, which is returned with the mount point and the server; `None` without FUSE.
+fn array_of_file() -> Option<(tempfile::TempDir, tempfile::TempDir, Child)> {
+    if !have_fuse() {
+        return None;
+    }
+    let (folder, at) = (folder_with_file(), tempfile::tempdir().expect("a folder"));
+    let server = array(folder.path(), at.path());
+    Some((folder, at, server))
 }
 
 fn signal(child: &Child, signal: Signal) {
@@ -165,14 +192,9 @@ fn signal(child: &Child, signal: Signal) {
 
 #[test]
 fn an_array_and_a_mount_of_foretells_are_measured() {
-    if !have_fuse() {
-        return;
-    }
-    let folder = folder_with_file();
-    let at = tempfile::tempdir().expect("a folder");
-    let at = at.path().canonicalize().expect("it exists");
-    let mut server = array(folder.path(), &at);
-    let measured = figures(&[], &at);
+    let Some((folder, at, mut server)) = array_of_file() else { return };
+    let at = at.path();
+    let measured = figures(&[], at);
     signal(&server, Signal::INT);
     assert!(server.wait().expect("it ends").success());
     assert_all_arrived(&measured, &["posix", "readahead", "read-through"]);
@@ -180,10 +202,10 @@ fn an_array_and_a_mount_of_foretells_are_measured() {
         (&measured["is_of_foretell"], &measured["keeps_pages"]),
         (&false.into(), &true.into())
     );
-    let mounted = foretell().arg("mount").args([folder.path(), &at]).output().expect("it runs");
+    let mounted = foretell().arg("mount").args([folder.path(), at]).output().expect("it runs");
     assert!(mounted.status.success(), "{}", text(&mounted.stderr));
-    let measured = figures(&[], &at);
-    let unmounted = foretell().arg("unmount").arg(&at).output().expect("it runs");
+    let measured = figures(&[], at);
+    let unmounted = foretell().arg("unmount").arg(at).output().expect("it runs");
     assert!(unmounted.status.success(), "{}", text(&unmounted.stderr));
     assert_all_arrived(&measured, &["posix", "readahead", "read-through", "mount"]);
     assert_eq!(measured["is_of_foretell"], true, "{measured}");
@@ -191,13 +213,8 @@ fn an_array_and_a_mount_of_foretells_are_measured() {
 
 #[test]
 fn a_device_that_does_not_answer_holds_it_up_for_a_while_only_and_an_interrupt_ends_it() {
-    if !have_fuse() {
-        return;
-    }
-    let folder = folder_with_file();
-    let at = tempfile::tempdir().expect("a folder");
-    let at = at.path().canonicalize().expect("it exists");
-    let mut server = array(folder.path(), &at);
+    let Some((folder, at, mut server)) = array_of_file() else { return };
+    let at = at.path();
     signal(&server, Signal::STOP);
     let mut interrupted = foretell();
     let interrupted = interrupted.arg("probe").arg(at.join("file")).stdout(Stdio::null()).spawn();

@@ -51,6 +51,9 @@ const ADVICE_MAX_BYTES: u64 = 1 << 20;
 const READS: usize = 8;
 const READ_BYTES: usize = 4096;
 
+/// Types of file systems without a device: what they hold cannot be dropped from memory. (`ramfs`'s number is in no header.)
+const IN_MEMORY: [rustix::fs::FsWord; 3] = [libc::TMPFS_MAGIC, 0x8584_58f6, libc::HUGETLBFS_MAGIC];
+
 /// Stack of the thread. 256 KiB: libraries of file systems may be loaded on it.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -241,8 +244,13 @@ fn measure_file(
         let text = "what is in memory cannot be seen here, so times may be those of memory";
         probed.notes.push(text.into());
     } else if probed.advice.is_empty() {
-        let text =
-            "no part of the file could be measured: its data is in memory; --evict drops it first";
+        let system = rustix::fs::fstatfs(target.file()).map(|system| system.f_type);
+        let text = match system.is_ok_and(|system| IN_MEMORY.contains(&system)) {
+            true => "nothing was measured: memory is where this file system keeps its data",
+            false => {
+                "no part of the file could be measured: its data is in memory; --evict drops it first"
+            }
+        };
         probed.notes.push(text.into());
     }
     tell("opening it again", probed);
