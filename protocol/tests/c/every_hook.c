@@ -78,6 +78,9 @@ static long is(const void *pointer)
     return pointer != NULL;
 }
 
+/* A pattern for mkstemp, in the test's folder: a child may end between the call and the removal. */
+static char temporary[4096];
+
 static char words[] = "7 words\n";
 /* Where streams keep their bytes: so that a first read does not allocate. */
 static char room[3][512];
@@ -422,6 +425,7 @@ int main(int argc, char **argv)
     if (argc < 4)
         return 2;
     path = argv[2];
+    snprintf(temporary, sizeof temporary, "%s-XXXXXX", path);
     bool measures = strcmp(argv[1], "depth") == 0;
     for (int i = 3; i < argc; i++) {
         if (strncmp(argv[i], "inherited", 9) == 0)

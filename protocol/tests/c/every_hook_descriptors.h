@@ -225,12 +225,11 @@ CLASS(of_open_by_handle_at)
 CLASS(of_mkstemp)
 {
     int (*call)(char *, int, int) = f;
-    char pattern[] = "/tmp/foretell-XXXXXX";
     char wrong[] = "/tmp/foretell";
     char nowhere[] = "/nonexistent/XXXXXX";
     long result;
     switch (way) {
-    case 0: result = call(pattern, 0, 0); unlink(pattern); return result;
+    case 0: result = call(temporary, 0, 0); unlink(temporary); return result;
     case 1: return call(wrong, 0, 0);
     case 2: return call(nowhere, 0, 0);
     case 3: return call(BAD, 0, 0);
