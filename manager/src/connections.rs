@@ -69,6 +69,12 @@ impl Connections {
         }
     }
 
+    /// The name that programs connect to.
+    #[cfg(test)]
+    pub(crate) fn address(&self) -> &str {
+        self.listener.address()
+    }
+
     fn add(&mut self, connection: Connection, since: Instant) {
         let hinter = HinterId(u64::from(connection.peer_pid().unsigned_abs()));
         self.peers.push(Peer {

@@ -153,6 +153,20 @@ mod tests {
     }
 
     #[test]
+    fn a_record_counts_for_no_more_than_a_call_can_read() {
+        let config = Config::new(Memory::Kernel { keeps: false }, BLOCK_BYTES, 1 << 20);
+        let mut policy = Policy::new(config);
+        for (offset_bytes, length_bytes) in
+            [(0, u64::MAX), (u64::MAX, u64::MAX), (1 << 40, 1 << 62)]
+        {
+            let mut reads = Reads::new(&mut policy, NOW, ReaderId(1));
+            reads.take(Record { offset_bytes, length_bytes, ..record(0, 1) });
+            reads.tell();
+            assert!((1..=CALL_BLOCKS_MAX + 1).contains(&reads.told_blocks()));
+        }
+    }
+
+    #[test]
     fn no_program_says_that_reading_memory_costs_nothing_or_as_much_as_a_disk() {
         assert_eq!(hit_sample(64_000, 32 * BLOCK_BYTES, BLOCK_BYTES), Some(Nanos(2_000)));
         let least = hit_sample(1, BLOCK_BYTES << 40, BLOCK_BYTES);

@@ -358,15 +358,17 @@ impl OracleReport {
 impl ProgramReport {
     /// Adds one process.
     pub(crate) fn add(&mut self, counters: &Counters) {
+        // A program may write any numbers.
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         self.processes += 1;
-        self.read_calls += counters.read_calls;
-        self.read_bytes += counters.read_bytes;
-        self.other_read_bytes += counters.other_read_bytes;
+        add(&mut self.read_calls, counters.read_calls);
+        add(&mut self.read_bytes, counters.read_bytes);
+        add(&mut self.other_read_bytes, counters.other_read_bytes);
         *self.read_stall_s.get_or_insert(0.0) += counters.read_stall_ns as f64 / 1e9;
         *self.open_stall_s.get_or_insert(0.0) += counters.open_stall_ns as f64 / 1e9;
-        self.dropped_records += counters.dropped_records;
-        self.left_alone += counters.programs_left_alone;
-        self.skipped += counters.programs_skipped;
-        self.followed += counters.programs_followed;
+        add(&mut self.dropped_records, counters.dropped_records);
+        add(&mut self.left_alone, counters.programs_left_alone);
+        add(&mut self.skipped, counters.programs_skipped);
+        add(&mut self.followed, counters.programs_followed);
     }
 }

@@ -17,6 +17,8 @@ mod arguments;
 mod disclosures;
 mod fetches;
 mod follows;
+#[cfg(test)]
+mod hostile;
 pub(crate) mod learning;
 mod messages;
 mod names;
@@ -123,6 +125,8 @@ pub(crate) struct Session {
     is_behind: bool,
     /// A search of the policy is left for the next turn.
     policy_has_more: bool,
+    /// Messages are left for the next turn.
+    has_messages: bool,
     mounts: Mounts,
     /// Names to look up, and folders to list.
     waiting: Waiting,
@@ -239,6 +243,7 @@ impl Session {
             interest: false,
             is_behind: false,
             policy_has_more: false,
+            has_messages: false,
             mounts,
             waiting: Waiting::default(),
             streams: 0,
@@ -286,7 +291,7 @@ impl Session {
         let began = Instant::now();
         self.wait(Some(Duration::ZERO));
         self.take_in();
-        while self.is_behind && began.elapsed() < LAST_WORDS {
+        while (self.is_behind || self.has_messages) && began.elapsed() < LAST_WORDS {
             self.take_in();
         }
         let (learned, mut lesson) = match self.accesses.learning.take() {
@@ -381,7 +386,8 @@ impl Session {
         let unannounced = (!self.done.is_empty()).then_some(POLL_UNANNOUNCED);
         let soon = self.driver.reinforce().into_iter().chain(arrivals).chain(unannounced).min();
         let is_outside_behind = self.sighted.is_behind() || self.openers.is_behind();
-        let is_behind = self.is_behind || self.observed.is_behind() || is_outside_behind;
+        let is_behind = self.is_behind || self.has_messages || self.observed.is_behind();
+        let is_behind = is_behind || is_outside_behind;
         let now = (is_behind || self.policy_has_more).then_some(Duration::ZERO);
         let timeout = now.or(soon).or_else(|| {
             let at_ceiling = self.policy.waiting_hints() > 0 && self.policy.pending_blocks() > 0;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use foretell_fault::damage::{Damage, cases};
 use foretell_protocol::{
     Client, ClientError, Connection, Extent, Hint, Listener, Message, ProtocolError, Segment,
     layout,
@@ -78,6 +79,53 @@ proptest! {
         let _ = Message::decode(&packet, None);
         let _ = Message::decode(&packet[..at], None);
     }
+}
+
+/// Whatever a packet says, a hint that comes of it is within its bounds, and is the one that its sender would have encoded.
+#[test]
+fn damaged_packets_are_refused_or_are_hints_within_their_bounds() {
+    let hint = |path: &str, extent| Hint {
+        stream: 7,
+        path: path.into(),
+        extent,
+        repeat: 3,
+        any_order: true,
+    };
+    let first = Segment { offset_bytes: 4096, length_bytes: 512 };
+    let valid = [
+        hint("/data/whole", Extent::WholeFile),
+        hint("/data/parts", Extent::Segments(vec![first; 9])),
+        hint("/data/stride", Extent::Strided { first, stride_bytes: 8192, count: 100 }),
+    ];
+    let valid = valid.map(|hint| hint.encode().expect("well formed").remove(0));
+    let mut hints = 0;
+    for number in 0..cases(20_000) {
+        let mut damage = Damage::of_case(number);
+        let mut packet = damage.one_of(&valid).clone();
+        let other = damage.one_of(&valid).clone();
+        damage.apply(&mut packet, &other);
+        if packet.len() >= 8 && damage.below(3) > 0 {
+            let bytes = u32::try_from(packet.len()).expect("short").to_ne_bytes();
+            packet[4..8].copy_from_slice(&bytes);
+        }
+        let Ok(Message::Hint(hint)) = Message::decode(&packet, None) else { continue };
+        hints += 1;
+        let path = hint.path.as_os_str().as_encoded_bytes();
+        assert!(path.starts_with(b"/") && !path.contains(&0), "case {number}: {hint:?}");
+        assert!(path.len() <= layout::PATH_MAX_BYTES as usize && hint.repeat > 0, "case {number}");
+        let is_in_a_file = |segment: &Segment| {
+            let end = segment.offset_bytes.checked_add(segment.length_bytes);
+            segment.length_bytes > 0 && end.is_some_and(|end| i64::try_from(end).is_ok())
+        };
+        match &hint.extent {
+            Extent::WholeFile => {}
+            Extent::Segments(segments) => assert!(segments.iter().all(is_in_a_file)),
+            Extent::Strided { first, count, .. } => assert!(is_in_a_file(first) && *count > 0),
+        }
+        let again = hint.encode().expect("within its bounds");
+        assert_eq!(decode_hint(&again[0]), hint, "case {number}");
+    }
+    assert!(hints > 0, "no case came past the first check");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use foretell_fault::damage::{Damage, cases};
 use foretell_protocol::layout::{self, RawPathPart, RawRecord, RawRingHeader, RawTouch};
 use foretell_protocol::{
     Base, Event, Listener, Message, Record, RecordKind, RingError, RingReader,
@@ -236,6 +237,52 @@ fn a_path_whose_parts_are_not_all_there_is_dropped() {
     let next = touch(&memory, next, b"good", layout::RECORD_PATH);
     memory.set_head(next);
     assert_eq!(touched(&mut reader, true), [b"good"]);
+}
+
+/// Whatever is in a ring, a look at it ends, and gives events within their bounds.
+#[test]
+fn damaged_rings_give_bounded_events() {
+    const SLOTS: u64 = 64;
+    for number in 0..cases(500) {
+        let mut damage = Damage::of_case(number);
+        let memory = Memory::valid();
+        let first = if damage.below(3) == 0 { damage.odd_number() } else { 0 };
+        memory.put_u64(offset_of!(RawRingHeader, tail) as u64, first);
+        let mut reader = memory.map().expect("valid");
+        for ticket in (0..SLOTS).map(|at| first.wrapping_add(at)) {
+            let slot = ticket % u64::from(layout::RING_CAPACITY_RECORDS);
+            let at = u64::from(layout::RING_HEADER_BYTES) + slot * u64::from(layout::RECORD_BYTES);
+            for word in (8..u64::from(layout::RECORD_BYTES)).step_by(8) {
+                memory.put_u64(at + word, damage.odd_number());
+            }
+            let kind = damage.below(7) as u32;
+            memory.put(at + offset_of!(RawRecord, kind) as u64, &kind.to_ne_bytes());
+            let bytes = damage.below(2000) as u32;
+            if kind == layout::RECORD_TOUCH && damage.below(4) > 0 {
+                let place = at + offset_of!(RawTouch, path_bytes) as u64;
+                memory.put(place, &bytes.to_ne_bytes());
+            }
+            let is_right = damage.below(20) > 0;
+            let sequence = if is_right { ticket.wrapping_add(1) } else { damage.odd_number() };
+            memory.put_u64(at, sequence);
+        }
+        let is_right = damage.below(4) > 0;
+        memory.set_head(if is_right { first.wrapping_add(SLOTS) } else { damage.odd_number() });
+        for ended in [false, true, true] {
+            let mut events = 0;
+            reader.drain_while(ended, |event| {
+                events += 1;
+                if let Event::Touch(touch) = event {
+                    let bytes = touch.path.len();
+                    assert!(bytes <= layout::TOUCHED_PATH_MAX_BYTES as usize, "case {number}");
+                    assert!(!touch.path.contains(&0), "case {number}");
+                }
+                true
+            });
+            assert!(events <= layout::RING_CAPACITY_RECORDS, "case {number}");
+        }
+        let _ = (reader.counters().stalls(), reader.counters().stall_ns());
+    }
 }
 
 /// A program that is killed at the end of the test.

@@ -1,5 +1,6 @@
 //! Whatever is in a file, it is read or refused, and never a panic. What is read keeps what the crate promises about it.
 
+use foretell_fault::damage::{Damage, cases};
 use foretell_rules::{Access, Action, Rules, text};
 use proptest::prelude::*;
 
@@ -107,6 +108,18 @@ proptest! {
         let rest = &file.as_bytes()[(at + cut).min(file.len())..];
         check(&[&file.as_bytes()[..at], &new, rest].concat());
         check(&[&file.as_bytes()[..at], WORDS[word].as_bytes(), rest].concat());
+    }
+}
+
+#[test]
+fn damaged_files_are_read_or_refused() {
+    for number in 0..cases(1000) {
+        let mut damage = Damage::of_case(number);
+        let (file, other) =
+            if damage.below(2) == 0 { (EXAMPLE, MERCURY) } else { (MERCURY, EXAMPLE) };
+        let mut content = file.as_bytes().to_vec();
+        damage.apply(&mut content, other.as_bytes());
+        check(&content);
     }
 }
 

@@ -128,12 +128,13 @@ impl Session {
             let counters = program.counters();
             counters.programs_left_alone.saturating_sub(counters.programs_skipped)
         };
-        let left_alone = ended.left_alone.saturating_sub(ended.skipped)
-            + self.programs.iter().map(left_alone).sum::<u64>();
+        let is_any_left_alone = ended.left_alone > ended.skipped
+            || self.programs.iter().any(|program| left_alone(program) > 0);
         let (outside, _) = self.sighted.counts();
         let lost = |program: &Program| program.counters().dropped_records;
-        let lost = ended.dropped_records + self.programs.iter().map(lost).sum::<u64>();
-        left_alone == 0 && outside == 0 && lost == 0
+        let is_any_lost =
+            ended.dropped_records > 0 || self.programs.iter().any(|program| lost(program) > 0);
+        !is_any_left_alone && outside == 0 && !is_any_lost
     }
 
     /// Lists folders that were found, [`WALKS_MAX`] at a time.

@@ -12,9 +12,11 @@ use crate::sources::Origin;
 impl Session {
     pub(super) fn update_following(&mut self) {
         let followed = |program: &Program| program.counters().programs_followed;
-        let running = self.programs.iter().map(followed).sum::<u64>();
+        // A program may write any numbers.
+        let ended = self.ended_programs.followed;
+        let all = self.programs.iter().map(followed).fold(ended, u64::saturating_add);
         let now = self.now();
-        self.following.executed(self.ended_programs.followed + running, self.introduced, now);
+        self.following.executed(all, self.introduced, now);
         let skips = self.following.skips() && !self.must_follow_all();
         if skips != self.skips_repeated {
             self.skips_repeated = skips;

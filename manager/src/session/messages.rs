@@ -22,8 +22,11 @@ const STREAMS_MAX: usize = 1024;
 /// Words of a command line that are taken as names for a recording: more than `xargs` gives.
 const NAMED_MAX: usize = 1 << 17;
 
+/// Messages of a connection that are taken in one turn, so that a program that never stops sending holds up no other one.
+const TURN_MESSAGES_MAX: usize = 128;
+
 /// Programs at a time. Each takes a page that is always in use, and the used part of the ring behind it.
-const PROGRAMS_MAX: usize = 4096;
+pub(super) const PROGRAMS_MAX: usize = 4096;
 
 impl Session {
     /// The stream of the next message of `peer`, if that is a hint without room. Introductions, cancels and ends are always
@@ -39,8 +42,13 @@ impl Session {
 
     pub(super) fn take_messages(&mut self) {
         let mut peers = std::mem::take(&mut self.connections.peers);
+        self.has_messages = false;
         peers.retain_mut(|peer| {
-            loop {
+            for taken in 0.. {
+                if taken == TURN_MESSAGES_MAX {
+                    self.has_messages = true; // The others' turn, and that of all else.
+                    return true;
+                }
                 if !peer.is_ready {
                     return true;
                 }
@@ -209,4 +217,90 @@ impl Session {
 fn program_name(hello: &Hello) -> String {
     let name = hello.argv0.rsplit('/').next().unwrap_or_default();
     if name.is_empty() { hello.comm.clone() } else { name.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use foretell_protocol::{Client, Listener};
+
+    use super::*;
+    use crate::connections::Connections;
+    use crate::session::room::SOCKET_HINTS_MAX;
+    use crate::session::tests::session;
+
+    #[test]
+    fn a_connection_with_very_many_messages_has_its_turn_like_others() {
+        let mut session = session();
+        let listener = Listener::bind().expect("a socket");
+        let clients = [0; 2].map(|_| Client::connect(listener.address()).expect("it listens"));
+        session.connections = Connections::new(listener, 16);
+        session.connections.accept(Instant::now());
+        for _ in 0..TURN_MESSAGES_MAX + 1 {
+            clients[0].cancel(1).expect("the socket's queue takes them");
+        }
+        clients[1].hint(&hint("/no/such/file")).expect("sent");
+        session.take_messages();
+        assert!(session.has_messages);
+        assert_eq!(session.connections.peers[1].streams.len(), 1, "the other one was heard");
+        session.take_messages();
+        assert!(!session.has_messages);
+    }
+
+    fn hint(path: &str) -> foretell_protocol::Hint {
+        let extent = foretell_protocol::Extent::WholeFile;
+        foretell_protocol::Hint {
+            stream: 1,
+            path: path.into(),
+            extent,
+            repeat: 1,
+            any_order: false,
+        }
+    }
+
+    /// A session with one connection, and its client.
+    fn connected() -> (Session, Client) {
+        let mut session = session();
+        let listener = Listener::bind().expect("a socket");
+        let client = Client::connect(listener.address()).expect("it listens");
+        session.connections = Connections::new(listener, 16);
+        session.connections.accept(Instant::now());
+        (session, client)
+    }
+
+    #[test]
+    fn a_connection_has_so_many_streams_with_hints_at_most() {
+        let (mut session, _client) = connected();
+        let mut peer = session.connections.peers.remove(0);
+        for number in 1..=STREAMS_MAX as u64 {
+            let stream = session.stream_of(&mut peer, number).expect("there is room");
+            let whole = Disclosure::whole_file("/no/such/file".into(), Certainty::File);
+            session.disclose(stream, whole);
+        }
+        assert!(session.stream_of(&mut peer, u64::MAX).is_none());
+        assert!(session.stream_of(&mut peer, 1).is_some(), "those that are there go on");
+    }
+
+    #[test]
+    fn hints_beyond_the_bound_stay_in_their_socket_and_a_cancel_is_taken() {
+        let (mut session, client) = connected();
+        let hinter = session.connections.peers[0].hinter;
+        // Nothing is looked up meanwhile.
+        for _ in 0..SOCKET_HINTS_MAX {
+            client.hint(&hint("/no/such/file")).expect("the queue has room");
+            session.connections.note_ready([true]);
+            session.take_messages();
+        }
+        (0..10).for_each(|_| client.hint(&hint("/no/more")).expect("the queue has room"));
+        session.connections.note_ready([true]);
+        session.take_messages();
+        assert_eq!(session.policy.waiting_hints_by(hinter), SOCKET_HINTS_MAX);
+        assert_eq!(session.connections.peers[0].held, Some(1));
+        let other = Client::connect(session.connections.address()).expect("it listens");
+        other.cancel(1).expect("sent");
+        session.connections.accept(Instant::now());
+        session.take_messages();
+        assert!(session.connections.peers[1].has_spoken, "it is taken however much waits");
+    }
 }

@@ -9,11 +9,11 @@ use foretell_protocol::RING_HEADER_BYTES;
 use super::Session;
 
 /// A process's control sockets are read while fewer of its hints wait in the policy. A hint may have some 4,000 segments.
-const SOCKET_HINTS_MAX: usize = 1024;
+pub(super) const SOCKET_HINTS_MAX: usize = 1024;
 
 /// Bound on the bytes of hints, waiting names, streams and introductions together. Each hinter may take half of the bytes that
 /// the others leave. Beyond that, its source or socket is not read.
-const KEPT_MAX_BYTES: usize = 128 << 20;
+pub(super) const KEPT_MAX_BYTES: usize = 128 << 20;
 
 /// Bytes of a stream without hints.
 const STREAM_BYTES: usize = 2048;

@@ -34,6 +34,9 @@ pub struct Figures {
     pub limit_bytes: u64,
 }
 
+/// Questions that wait at a time. A session that does not answer would gather them; further ones are not answered.
+const ASKED_MAX: usize = 64;
+
 /// Where others ask a session for its figures.
 #[derive(Debug)]
 pub(crate) struct Asked {
@@ -52,7 +55,9 @@ impl Asked {
     /// Asks. The session must be woken after that.
     pub(crate) fn ask(&self) -> Receiver<Figures> {
         let (sender, receiver) = channel();
-        self.lock().iter_mut().for_each(|by| by.push(sender.clone()));
+        let mut by = self.lock();
+        by.iter_mut().filter(|by| by.len() < ASKED_MAX).for_each(|by| by.push(sender.clone()));
+        drop(by);
         self.is_asked.store(true, Ordering::Release);
         receiver
     }
@@ -115,5 +120,22 @@ impl Session {
         (programs.outside, programs.outside_read_bytes) = self.sighted.counts();
         (programs.outside_opens, programs.dropped_opens) = self.openers.counts();
         programs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_to_a_session_that_does_not_answer_are_bounded() {
+        let asked = Asked::default();
+        let answers: Vec<_> = (0..ASKED_MAX + 10).map(|_| asked.ask()).collect();
+        let is_closed = |answer: &Receiver<Figures>| {
+            answer.try_recv() == Err(std::sync::mpsc::TryRecvError::Disconnected)
+        };
+        assert_eq!(answers.iter().filter(|answer| is_closed(answer)).count(), 10);
+        assert_eq!(asked.take().len(), ASKED_MAX);
+        assert_eq!(asked.ask().try_recv(), Err(std::sync::mpsc::TryRecvError::Empty));
     }
 }

@@ -325,4 +325,41 @@ mod tests {
         let half = all[3].as_ref().expect_err("half a segment").to_string();
         assert!(half.contains("[OFFSET, LENGTH]") && !half.contains("at line"), "{half}");
     }
+
+    /// Whatever a list has in it, each line is a hint within its bounds or a mistake that is told in one line.
+    #[test]
+    fn damaged_lists_are_read_or_refused() {
+        use foretell_fault::damage::{Damage, cases};
+        let list = b"/data/a.bin\n{\"path\": \"/b\", \"segments\": [[0, 4096], [1048576, 65536]], \"repeat\": 2}\n\
+            relative\n{\"path\": \"/c\", \"segments\": [[0, 4096]], \"stride\": [1048576, 100], \"order\": \"any\"}\n";
+        for number in 0..cases(2000) {
+            let mut damage = Damage::of_case(number);
+            let mut bytes = list.repeat(1 + damage.below(3));
+            damage.apply(&mut bytes, list);
+            let most = bytes.len() + 1;
+            let mut count = 0;
+            for line in disclosures(&bytes[..], Some("/here".into())) {
+                count += 1;
+                assert!(count <= most, "case {number}: more hints than lines");
+                match line {
+                    Ok(disclosure) => {
+                        let path = disclosure.path.as_os_str().as_bytes();
+                        assert!(path.starts_with(b"/"), "case {number}: {disclosure:?}");
+                        assert!(disclosure.repeats > 0, "case {number}");
+                        assert!(
+                            disclosure.memory_bytes() <= 64 * bytes.len() + 4096,
+                            "case {number}"
+                        );
+                    }
+                    Err(error) => {
+                        let told = error.to_string();
+                        assert!(
+                            told.starts_with("line ") && !told.contains('\n'),
+                            "{number}: {told}"
+                        );
+                    }
+                }
+            }
+        }
+    }
 }
