@@ -27,7 +27,7 @@ use foretell_protocol::layout::{INTEREST_NAMES, INTEREST_READS};
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, waitid};
 
 use self::hints::HintArgs;
-use self::plan::Plan;
+use self::plan::{DECISIONS_MAX, Plan};
 use crate::daemon::Daemon;
 use crate::failure::{FAILED_BEFORE, Failure, note};
 use crate::launch::{Launch, NotStarted};
@@ -42,9 +42,6 @@ use crate::{library, panics, rules, signals, size, state};
 
 /// Names a fault to be injected into the manager; for tests.
 const FAULT_VARIABLE: &str = "FORETELL_TEST_FAULT";
-
-/// Most decisions that `--explain` writes.
-const DECISIONS_MAX: usize = 1 << 16;
 
 /// The default budget without `--release`.
 const BUDGET_DEFAULT_BYTES: u64 = 256 << 20;

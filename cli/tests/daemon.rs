@@ -8,121 +8,14 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
+use common::daemon::{Daemon, Waiting};
 use common::mounted::Mounted;
 use common::{foretell, have, is_root, skipped, text, wait_until};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
-
-/// A daemon with a folder of its own. Dropping it ends it.
-struct Daemon {
-    folder: tempfile::TempDir,
-    process: Child,
-}
-
-impl Daemon {
-    fn start() -> Self {
-        Self::start_with(&[])
-    }
-
-    fn start_with(options: &[&str]) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let process = Self::begin(folder.path(), options);
-        Daemon { folder, process }
-    }
-
-    fn begin(folder: &Path, options: &[&str]) -> Child {
-        let mut daemon = foretell();
-        daemon.arg("daemon").args(options).env("FORETELL_DAEMON", folder.join("run"));
-        let mut process = daemon.stderr(Stdio::piped()).spawn().expect("it runs");
-        let mut log = BufReader::new(process.stderr.take().expect("a pipe"));
-        let mut line = String::new();
-        log.read_line(&mut line).expect("a line");
-        assert!(line.contains("daemon_begins"), "{line}");
-        // Its log must not fill the pipe.
-        std::thread::spawn(move || log.read_to_end(&mut Vec::new()));
-        process
-    }
-
-    fn path(&self) -> PathBuf {
-        self.folder.path().join("run")
-    }
-
-    /// A command of foretell that uses it.
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = foretell();
-        command.args(words).env("FORETELL_DAEMON", self.path()).stdin(Stdio::null());
-        command
-    }
-
-    fn output(&self, words: &[&str]) -> Output {
-        self.command(words).output().expect("it runs")
-    }
-
-    fn status(&self) -> Value {
-        let output = self.output(&["status", "--json"]);
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-        serde_json::from_slice(&output.stdout).expect("JSON")
-    }
-
-    fn has_ended_runs(&self, count: u64) {
-        wait_until("the end of the runs", || {
-            let status = self.status();
-            status["ended"]["runs"] == count && status["runs"].as_array().is_some_and(Vec::is_empty)
-        });
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(self.pid(), signal).expect("it is there");
-    }
-
-    fn pid(&self) -> Pid {
-        Pid::from_child(&self.process)
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = kill_process(self.pid(), Signal::CONT);
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// A program under foretell that says `begun`, waits for a line, and says `done`.
-struct Waiting(Child, BufReader<std::process::ChildStdout>);
-
-impl Waiting {
-    fn begin(mut command: Command) -> Self {
-        command.args([
-            "--",
-            "sh",
-            "-c",
-            "echo begun; read line; cat /etc/passwd | wc -l; echo done; exit 7",
-        ]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("it runs");
-        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut line = String::new();
-        output.read_line(&mut line).expect("a line");
-        assert_eq!(line, "begun\n");
-        Waiting(child, output)
-    }
-
-    /// What foretell says, if the program has done what it does without foretell.
-    fn end(mut self) -> String {
-        let passwords = fs::read_to_string("/etc/passwd").expect("it is there").lines().count();
-        self.0.stdin.take().expect("a pipe").write_all(b"line\n").expect("written");
-        let (mut said, mut notes) = (String::new(), String::new());
-        self.1.read_to_string(&mut said).expect("text");
-        self.0.stderr.take().expect("a pipe").read_to_string(&mut notes).expect("text");
-        assert_eq!(said, format!("{passwords}\ndone\n"), "{notes}");
-        assert_eq!(self.0.wait().expect("it ends").code(), Some(7), "{notes}");
-        notes
-    }
-}
 
 #[test]
 fn a_run_is_managed_in_both_forms_and_its_report_is_its_own() {
@@ -190,22 +83,34 @@ fn a_daemon_drains_and_leaves_nothing() {
     let mut daemon = Daemon::start();
     let managed = Waiting::begin(daemon.command(&["run"]));
     daemon.signal(Signal::TERM);
-    wait_until("no run comes in any more", || daemon.output(&["status"]).status.code() == Some(1));
-    let output = daemon.output(&["run", "--", "echo", "out"]);
-    assert_eq!(text(&output.stdout), "out\n");
+    wait_until("the end to be under way", || daemon.status()["is_draining"] == true);
+    assert_eq!(daemon.status()["runs"].as_array().map(Vec::len), Some(1));
+    let said = text(&daemon.output(&["status"]).stdout);
+    assert!(said.contains("it is about to end"), "{said}");
+    // A new run has its own manager.
+    let before = daemon.status()["refused_runs"].as_u64().expect("a number");
+    let output = daemon.output(&["run", "-q", "--json", "-", "--", "true"]);
+    let figures: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(figures["manager"], "finished", "{figures}");
+    assert_eq!(daemon.status()["refused_runs"].as_u64(), Some(before + 1));
     assert!(daemon.process.try_wait().expect("a child").is_none(), "it waits for the run");
     let notes = managed.end();
     assert!(!notes.contains("the program ran"), "{notes}");
     assert_eq!(daemon.process.wait().expect("it ends").code(), Some(0));
     assert!(!daemon.path().exists());
-    // A second signal ends it though a run is under way.
-    let mut daemon = Daemon::start_with(&["--drain", "60min"]);
-    let managed = Waiting::begin(daemon.command(&["run"]));
-    daemon.signal(Signal::TERM);
-    wait_until("no run comes in any more", || daemon.output(&["status"]).status.code() == Some(1));
-    daemon.signal(Signal::TERM);
-    assert_eq!(daemon.process.wait().expect("it ends").code(), Some(0));
-    managed.end();
+    // A second signal ends it though a run is under way, which goes on, and says so in its summary alone.
+    for form in [&["run"][..], &["run", "-q"]] {
+        let mut daemon = Daemon::start_with(&["--drain", "60min"]);
+        let managed = Waiting::begin(daemon.command(form));
+        daemon.signal(Signal::TERM);
+        wait_until("the end to be under way", || daemon.status()["is_draining"] == true);
+        daemon.signal(Signal::TERM);
+        assert_eq!(daemon.process.wait().expect("it ends").code(), Some(0));
+        let notes = managed.end();
+        let lines: Vec<&str> = notes.lines().collect();
+        assert_eq!(lines.len(), usize::from(form.len() == 1), "{notes}");
+        assert!(!notes.contains("the program ran"), "{notes}");
+    }
 }
 
 #[test]

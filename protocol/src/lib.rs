@@ -40,4 +40,4 @@ pub use ring::{
     Advice, AdviceKind, Advised, Base, Counters, Event, FileVersion, Record, RecordFlags,
     RecordKind, RingError, RingReader, Touch, TouchFlags,
 };
-pub use socket::{Connection, Listener, peer_of};
+pub use socket::{Connection, Listener, peer_of, process_of_peer};

@@ -57,9 +57,32 @@ impl Listener {
         Ok(Self { socket, address })
     }
 
-    /// The socket of another process's listener, whose address that has told. It must not block.
-    pub fn adopt(socket: OwnedFd, address: String) -> Self {
-        Self { socket, address }
+    /// Takes over a listener that another process has opened, at the name that it tells.
+    ///
+    /// # Errors
+    /// It is no listening control socket of this name.
+    pub fn adopt(socket: OwnedFd, address: String) -> io::Result<Self> {
+        let (raw, length) = abstract_address(&address)?;
+        let wanted = [
+            (libc::SO_DOMAIN, libc::AF_UNIX),
+            (libc::SO_TYPE, libc::SOCK_SEQPACKET),
+            (libc::SO_ACCEPTCONN, 1),
+        ];
+        for (option, value) in wanted {
+            if option_of(socket.as_fd(), option)? != value {
+                return Err(io::Error::other("no listening socket of packets"));
+            }
+        }
+        let (name, name_length) = name_of(socket.as_fd())?;
+        if name_length != length || name.sun_path[..] != raw.sun_path[..] {
+            return Err(io::Error::other("a socket of another name"));
+        }
+        // An accept must not wait.
+        // SAFETY: no memory is passed.
+        let flags = check(unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_GETFL) })?;
+        // SAFETY: as above.
+        check(unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) })?;
+        Ok(Self { socket, address })
     }
 
     /// The value for a program's `FORETELL_SOCKET`.
@@ -125,37 +148,12 @@ impl Connection {
         self.peer_pid
     }
 
-    /// A descriptor that becomes readable when the peer's process ends. From Linux 6.5 on it is safe against reuse of the
-    /// process number. Before, it is opened by [`Self::peer_pid`].
+    /// As [`process_of_peer`], of this connection.
     ///
     /// # Errors
     /// The process has ended already, or has no number in this pid namespace.
     pub fn peer_pidfd(&self) -> io::Result<OwnedFd> {
-        /// From `asm-generic/socket.h`; not in the libc crate of every version.
-        const SO_PEERPIDFD: libc::c_int = 77;
-        let mut fd: RawFd = -1;
-        let mut length = size_of::<RawFd>() as libc::socklen_t;
-        // SAFETY: `fd` and `length` are valid for writing, `length` says how much.
-        let result = unsafe {
-            libc::getsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_SOCKET,
-                SO_PEERPIDFD,
-                (&raw mut fd).cast(),
-                &raw mut length,
-            )
-        };
-        if result < 0 {
-            // SAFETY: no memory is passed.
-            let opened =
-                unsafe { libc::syscall(libc::SYS_pidfd_open, self.peer_pid, 0 as libc::c_uint) };
-            if opened < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            fd = opened as RawFd;
-        }
-        // SAFETY: either call returned a new descriptor that nobody else owns.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        process_of_peer(self.socket.as_fd())
     }
 
     /// The stream of the next message, if one has arrived and is a hint. The message stays in the socket.
@@ -312,13 +310,68 @@ pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred
     Ok(peer)
 }
 
-/// The process and the user at the other end of a Unix socket, at the time of its connect or listen. The process is 0 if it has no
-/// number in this namespace.
+/// The process and the user at the other end of a Unix socket, at the time of its connect or listen. The process is 0 if it
+/// has no number in this namespace.
 ///
 /// # Errors
 /// It is no Unix socket.
 pub fn peer_of(socket: BorrowedFd<'_>) -> io::Result<(i32, u32)> {
     peer_credentials(socket).map(|peer| (peer.pid, peer.uid))
+}
+
+/// A descriptor of the process at the other end of a Unix socket, as of its connect or listen. It is readable once that has
+/// ended.
+///
+/// From Linux 6.5 on it is that process, also if its number was given to another one since. Before, it is the process that
+/// has the number now.
+///
+/// # Errors
+/// The process has ended already, or has no number in this pid namespace.
+pub fn process_of_peer(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    /// From `asm-generic/socket.h`; not in the libc crate of every version.
+    const SO_PEERPIDFD: libc::c_int = 77;
+    let fd = match option_of(socket, SO_PEERPIDFD) {
+        Ok(fd) => fd,
+        // With any other error, the number may be another process's by now.
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
+            let pid = peer_credentials(socket)?.pid;
+            // SAFETY: no memory is passed.
+            let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0 as libc::c_uint) };
+            check(opened as libc::c_int)?
+        }
+        Err(error) => return Err(error),
+    };
+    // SAFETY: either call returned a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A number among the options of a socket.
+fn option_of(socket: BorrowedFd<'_>, option: libc::c_int) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = -1;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: `value` and `length` are valid for writing, `length` says how much.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    })?;
+    Ok(value)
+}
+
+/// The name of a Unix socket, and its length.
+fn name_of(socket: BorrowedFd<'_>) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
+    // SAFETY: all-zero is a valid `sockaddr_un`, a plain C structure.
+    let mut name: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+    // SAFETY: `name` and `length` are valid for writing, `length` says how much.
+    check(unsafe {
+        libc::getsockname(socket.as_raw_fd(), (&raw mut name).cast(), &raw mut length)
+    })?;
+    Ok((name, length))
 }
 
 /// Whether this user is the own one, or root.

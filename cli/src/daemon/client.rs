@@ -3,6 +3,7 @@
 //! Nothing waits for a daemon that does not answer: it is asked for so long ([`PATIENCE`]), and then the run has a manager of
 //! its own, as without a daemon.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,9 @@ const PATIENCE: Duration = Duration::from_millis(40);
 /// A daemon that runs.
 pub(crate) struct Daemon {
     socket: OwnedFd,
-    process: i32,
+    /// The process that listens, as far as it is known: systemd, until the daemon has answered at a socket that systemd has
+    /// opened.
+    process: Cell<i32>,
 }
 
 impl Daemon {
@@ -29,14 +32,14 @@ impl Daemon {
     pub(crate) fn find() -> Option<Self> {
         let socket = folder::reach(&folder::path()?).ok()?;
         let (process, user) = peer_of(socket.as_fd()).ok()?;
-        let daemon = Daemon { socket, process };
+        let daemon = Daemon { socket, process: Cell::new(process) };
         let is_own = user == rustix::process::geteuid().as_raw() && process > 0;
         (is_own && !daemon.is_stopped()).then_some(daemon)
     }
 
     /// Whether a signal has stopped its process, or it has ended.
     pub(crate) fn is_stopped(&self) -> bool {
-        let Ok(line) = std::fs::read_to_string(format!("/proc/{}/stat", self.process)) else {
+        let Ok(line) = std::fs::read_to_string(format!("/proc/{}/stat", self.process.get())) else {
             return true;
         };
         // The state comes after the name in parentheses, which may have any characters.
@@ -68,7 +71,9 @@ impl Daemon {
         let files = [Some(listener.as_fd()), Some(ends), reporter, opens];
         let files = files.into_iter().flatten().chain(hints.map(AsFd::as_fd));
         let files: Vec<BorrowedFd<'_>> = files.collect();
-        if let Some(Answer::Taken(problem)) = ask(&self.socket, &request, &files, PATIENCE) {
+        let answer = ask(&self.socket, &request, &files, PATIENCE);
+        if let Some(Answer::Taken { pid, problem }) = answer {
+            self.process.set(pid);
             problem.into_iter().for_each(note);
             return Ok(address);
         }

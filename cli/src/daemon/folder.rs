@@ -42,8 +42,13 @@ fn in_tmp() -> PathBuf {
     PathBuf::from(format!("/tmp/foretell-{}", rustix::process::geteuid().as_raw()))
 }
 
+/// The daemon's socket in its folder.
+pub(super) fn socket_in(folder: &Path) -> PathBuf {
+    folder.join(SOCKET)
+}
+
 /// Checks that the folder belongs to this user, and that nobody else may write to it.
-fn check(folder: &Path) -> io::Result<()> {
+pub(super) fn check(folder: &Path) -> io::Result<()> {
     let about = std::fs::symlink_metadata(folder)?;
     let is_own = about.uid() == rustix::process::geteuid().as_raw();
     match about.is_dir() && is_own && about.mode() & 0o022 == 0 {
@@ -73,6 +78,8 @@ pub(super) struct Taken {
     folder: PathBuf,
     /// Whether the folder was not there before.
     is_made: bool,
+    /// Whether the socket is another's, who has opened it and keeps it.
+    has_socket: bool,
     _lock: File,
 }
 
@@ -90,8 +97,8 @@ impl From<io::Error> for Refused {
 }
 
 impl Taken {
-    /// Takes the folder, which is made if it is not there.
-    pub(super) fn take(folder: PathBuf) -> Result<Self, Refused> {
+    /// Takes the folder, which is made if it is not there. `has_socket`: the socket in it is open already, and stays.
+    pub(super) fn take(folder: PathBuf, has_socket: bool) -> Result<Self, Refused> {
         let made = DirBuilder::new().mode(0o700).create(&folder);
         let is_made = made.is_ok();
         match made {
@@ -111,7 +118,7 @@ impl Taken {
         };
         lock.set_len(0)?;
         writeln!(lock, "{}", std::process::id())?;
-        Ok(Taken { folder, is_made, _lock: lock })
+        Ok(Taken { folder, is_made, has_socket, _lock: lock })
     }
 
     /// The socket for requests.
@@ -132,15 +139,18 @@ impl Taken {
         Ok(path)
     }
 
-    /// Lets no further run come.
+    /// Lets nobody connect any more.
     pub(super) fn hide(&self) {
-        let _ = remove(&self.folder.join(SOCKET));
+        if !self.has_socket {
+            let _ = remove(&self.folder.join(SOCKET));
+        }
     }
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        for name in [SOCKET, METRICS, LOCK] {
+        self.hide();
+        for name in [METRICS, LOCK] {
             let _ = remove(&self.folder.join(name));
         }
         if self.is_made {
@@ -180,7 +190,7 @@ mod tests {
     fn a_folder_is_taken_once_and_what_a_killed_daemon_leaves_is_no_hindrance() {
         let above = tempfile::tempdir().expect("a folder");
         let folder = above.path().join("foretell");
-        let take = || Taken::take(folder.clone());
+        let take = || Taken::take(folder.clone(), false);
         // A killed daemon leaves a socket that nobody listens at, and a lock file that is not locked.
         std::fs::DirBuilder::new().mode(0o700).create(&folder).expect("made");
         std::fs::write(folder.join(LOCK), "1\n").expect("written");
@@ -206,11 +216,11 @@ mod tests {
         let path = folder.path().join("foretell");
         std::fs::create_dir(&path).expect("made");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).expect("set");
-        assert!(matches!(Taken::take(path.clone()), Err(Refused::Error(_))));
+        assert!(matches!(Taken::take(path.clone(), false), Err(Refused::Error(_))));
         assert!(reach(&path).is_err());
         let link = folder.path().join("link");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).expect("set");
         std::os::unix::fs::symlink(&path, &link).expect("made");
-        assert!(matches!(Taken::take(link), Err(Refused::Error(_))));
+        assert!(matches!(Taken::take(link, false), Err(Refused::Error(_))));
     }
 }

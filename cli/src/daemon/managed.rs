@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use foretell_manager::opens::Opens;
@@ -12,13 +12,22 @@ use foretell_manager::shares::{MANAGERS_MAX, Shares};
 use foretell_manager::{Asker, Figures, Manager, Options, Report, Root};
 use foretell_protocol::Listener;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FileType, Mode, OFlags};
 
+use super::Answer;
+use super::asking::Permit;
 use super::log::Log;
 use super::status::{RunStatus, Totals};
 use super::wire::{self, Run};
-use super::{Answer, peer};
 use crate::manager_process;
 use crate::rules::RulesPlan;
+
+/// Bytes of a command that are kept for those who ask.
+const COMMAND_MAX_BYTES: usize = 4096;
+
+/// Refusals that are told in the log, and in which time.
+const REFUSALS_TOLD_MAX: u32 = 60;
+const REFUSALS_PERIOD: Duration = Duration::from_secs(60);
 
 /// How long a manager may take for its figures.
 const FIGURES_PATIENCE: Duration = Duration::from_millis(200);
@@ -29,11 +38,14 @@ pub(super) struct House {
     pub(super) log: Log,
     /// Readable once all runs are to end.
     pub(super) over: OwnedFd,
+    /// An eventfd that is written to when a run has ended.
+    bell: OwnedFd,
     runs: Mutex<Runs>,
-    /// Notified when a run has ended.
-    changed: Condvar,
+    /// Whether the daemon is about to end, and takes no run. Changed while `runs` is locked.
+    pub(super) is_draining: AtomicBool,
     next: AtomicU64,
     pub(super) refused: AtomicU64,
+    told: Mutex<Told>,
     /// The rules of runs that have none of their own.
     rules: Mutex<Option<RulesPlan>>,
 }
@@ -55,16 +67,37 @@ struct Known {
     last: Figures,
 }
 
+/// The refusals that were told in this minute: clients that ask again and again must not fill the log.
+#[derive(Debug, Default)]
+struct Told {
+    since: Option<Instant>,
+    count: u32,
+}
+
+impl Told {
+    /// Whether another refusal is to be told.
+    fn takes(&mut self, now: Instant) -> bool {
+        if self.since.is_none_or(|since| now - since >= REFUSALS_PERIOD) {
+            *self = Told { since: Some(now), count: 0 };
+        }
+        self.count += 1;
+        self.count <= REFUSALS_TOLD_MAX
+    }
+}
+
 impl House {
-    pub(super) fn new(shares: Shares, log: Log, over: OwnedFd) -> Self {
+    /// `over` and `bell` are eventfds.
+    pub(super) fn new(shares: Shares, log: Log, (over, bell): (OwnedFd, OwnedFd)) -> Self {
         House {
             shares,
             log,
             over,
+            bell,
             runs: Mutex::default(),
-            changed: Condvar::new(),
+            is_draining: AtomicBool::new(false),
             next: AtomicU64::new(1),
             refused: AtomicU64::new(0),
+            told: Mutex::default(),
             rules: Mutex::default(),
         }
     }
@@ -110,24 +143,44 @@ impl House {
         (runs.now.iter().map(status).collect(), runs.ended.clone())
     }
 
-    /// Waits until no run is left, for `patience` at most.
-    pub(super) fn wait_for_runs(&self, patience: Duration) -> bool {
-        let runs = self.lock();
-        let is_busy = |runs: &mut Runs| !runs.now.is_empty();
-        let waited = self.changed.wait_timeout_while(runs, patience, is_busy);
-        waited.unwrap_or_else(PoisonError::into_inner).0.now.is_empty()
+    /// Readable when a run has ended.
+    pub(super) fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
     }
 
-    /// The number of a new run; `None` if there are too many.
-    fn begin(&self, pid: i32, command: String) -> Option<u64> {
+    /// Whether no run is under way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().now.is_empty()
+    }
+
+    /// Takes no further run.
+    pub(super) fn drain(&self) {
+        let runs = self.lock();
+        self.is_draining.store(true, Ordering::Release);
+        drop(runs);
+    }
+
+    /// Why no run is taken; `None` if runs are.
+    pub(super) fn refusal(&self) -> Option<&'static str> {
+        self.is_draining.load(Ordering::Acquire).then_some("the daemon is about to end")
+    }
+
+    /// The number of a new run.
+    ///
+    /// # Errors
+    /// The reason why no further run is taken.
+    fn begin(&self, pid: i32, command: String) -> Result<u64, &'static str> {
         let mut runs = self.lock();
+        if let Some(reason) = self.refusal() {
+            return Err(reason);
+        }
         if runs.now.len() >= MANAGERS_MAX {
-            return None;
+            return Err("there are too many runs");
         }
         let (run, began) = (self.next.fetch_add(1, Ordering::Relaxed), Instant::now());
         let last = Figures::default();
         runs.now.insert(run, Known { pid, command, began, asker: None, last });
-        Some(run)
+        Ok(run)
     }
 
     /// A run has ended, with this report if it had a manager.
@@ -139,7 +192,7 @@ impl House {
         }
         let is_idle = runs.now.is_empty();
         drop(runs);
-        self.changed.notify_all();
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
         if is_idle {
             // SAFETY: a plain call. What the runs have freed goes back to the system.
             unsafe { libc::malloc_trim(0) };
@@ -148,7 +201,11 @@ impl House {
 
     pub(super) fn refuse(&self, socket: &OwnedFd, pid: i32, reason: &str) {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        self.log.tell("run_refused", &[("pid", pid.into()), ("reason", reason.into())]);
+        let is_told =
+            self.told.lock().unwrap_or_else(PoisonError::into_inner).takes(Instant::now());
+        if is_told {
+            self.log.tell("run_refused", &[("pid", pid.into()), ("reason", reason.into())]);
+        }
         let _ = wire::send(socket, &Answer::Refused(reason.to_owned()), &[]);
     }
 }
@@ -169,13 +226,35 @@ impl Files {
             listener: files.next()?,
             ends: files.next()?,
             reporter: if run.reports { Some(files.next()?) } else { None },
-            opens: if run.watches { Some(files.next()?) } else { None },
+            opens: if run.watches { Some(reopened(&files.next()?)?) } else { None },
         };
         for hints in &mut run.plan.hints {
-            hints.file = Some(File::from(files.next()?));
+            let file = File::from(files.next()?);
+            // A pipe may have no writer left that ends it.
+            hints.file = Some(file.metadata().is_ok_and(|about| about.is_file()).then_some(file)?);
         }
         files.next().is_none().then_some(taken)
     }
+}
+
+/// A pipe's reading end whose reads do not wait, whatever the one who has sent `pipe` does with that.
+fn reopened(pipe: &OwnedFd) -> Option<OwnedFd> {
+    let about = rustix::fs::fstat(pipe).ok()?;
+    if FileType::from_raw_mode(about.st_mode) != FileType::Fifo {
+        return None;
+    }
+    let name = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    rustix::fs::open(name, flags, Mode::empty()).ok()
+}
+
+/// The command as it is shown, at most [`COMMAND_MAX_BYTES`] of it.
+fn shown(mut command: String) -> String {
+    if command.len() > COMMAND_MAX_BYTES {
+        command.truncate(command.floor_char_boundary(COMMAND_MAX_BYTES));
+        command.shrink_to_fit();
+    }
+    command
 }
 
 /// A run that the house knows; dropping it ends that, however its thread ends.
@@ -191,34 +270,47 @@ impl Drop for Place {
     }
 }
 
-/// Manages a run from the request to its end.
-fn manage(mut place: Place, mut run: Run, files: Vec<OwnedFd>, (socket, pid, uid): Asking) {
-    let house = Arc::clone(&place.house);
-    if let Some(reason) = peer::refusal((pid, uid)) {
-        return house.refuse(&socket, pid, reason);
-    }
+/// Manages a run from the request to its end: one of a process that may have it managed. `permit` is given back once it is
+/// answered.
+pub(super) fn manage(
+    house: &Arc<House>,
+    (mut run, files): (Run, Vec<OwnedFd>),
+    (socket, pid): (OwnedFd, i32),
+    permit: Permit,
+) {
+    let command = shown(run.plan.text());
+    let number = match house.begin(pid, command.clone()) {
+        Ok(number) => number,
+        Err(reason) => return house.refuse(&socket, pid, reason),
+    };
+    let mut place = Place { house: Arc::clone(house), run: number, report: None };
     let Some(files) = Files::take(&mut run, files) else {
         return house.refuse(&socket, pid, "its files are not those that it names");
     };
-    let (command, reports, number) = (run.plan.text(), run.reports, place.run);
+    let reports = run.reports;
     if run.plan.observes && run.plan.rules.is_none() {
         run.plan.rules = house.rules();
     }
+    let Ok(listener) = Listener::adopt(files.listener, run.address) else {
+        return house.refuse(&socket, pid, "its socket is not the one that it names");
+    };
     let (options, problem) = run.plan.into_options();
     let process = pid.unsigned_abs();
     let root = if reports { Root::ChildrenOf(process) } else { Root::Process(process) };
     let options = Options {
         root: Some(root),
+        // What it would release is other runs' too.
+        release: false,
         opens: files.opens.map(Opens::new),
         shares: Some(house.shares.clone()),
         ..options
     };
-    let listener = Listener::adopt(files.listener, run.address);
     // The run goes on while its manager starts: connections of its programs wait in the socket's queue.
-    if wire::send(&socket, &Answer::Taken(problem), &[]).is_err() {
+    let answer = Answer::Taken { pid: std::process::id().cast_signed(), problem };
+    if wire::send(&socket, &answer, &[]).is_err() {
         return; // It has given up, and has a manager of its own.
     }
-    drop(socket);
+    drop((socket, permit));
     let (reporter, began) = (files.reporter.map(File::from), Instant::now());
     let manager = match Manager::start_at(listener, options) {
         Ok(manager) => manager,
@@ -267,17 +359,50 @@ fn wait(ends: &OwnedFd, over: &OwnedFd) -> bool {
     }
 }
 
-/// A connection that asks, and the process and the user behind it.
-pub(super) type Asking = (OwnedFd, i32, u32);
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Starts the thread of a run, which counts from here on.
-pub(super) fn start(house: &Arc<House>, run: Run, files: Vec<OwnedFd>, asking: Asking) {
-    let (socket, pid, _) = &asking;
-    let Some(number) = house.begin(*pid, run.plan.text()) else {
-        return house.refuse(socket, *pid, "there are too many runs");
-    };
-    let place = Place { house: Arc::clone(house), run: number, report: None };
-    let thread = std::thread::Builder::new().name("foretell-run".into());
-    // Without a thread the socket is closed, and the run has its own manager.
-    let _ = thread.spawn(move || manage(place, run, files, asking));
+    #[test]
+    fn the_log_has_few_refusals_a_minute() {
+        let (mut told, now) = (Told::default(), Instant::now());
+        let mut count = |at| (0..1000).filter(|_| told.takes(at)).count();
+        assert_eq!(count(now), REFUSALS_TOLD_MAX as usize);
+        assert_eq!(count(now + REFUSALS_PERIOD / 2), 0);
+        assert_eq!(count(now + REFUSALS_PERIOD), REFUSALS_TOLD_MAX as usize);
+    }
+
+    #[test]
+    fn a_long_command_is_cut_between_letters() {
+        let long = "ä".repeat(COMMAND_MAX_BYTES);
+        assert_eq!(shown(format!("x{long}")).len(), COMMAND_MAX_BYTES - 1);
+        assert_eq!(shown("cat a".into()), "cat a");
+    }
+
+    #[test]
+    fn reads_of_a_pipe_never_wait() {
+        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+        let own = reopened(&reader).expect("it is a pipe");
+        let read = rustix::io::read(&own, &mut [0; 1]);
+        assert_eq!(read, Err(rustix::io::Errno::AGAIN));
+        rustix::io::write(&writer, b"x").expect("there is room");
+        assert_eq!(rustix::io::read(&own, &mut [0; 1]), Ok(1));
+        assert!(reopened(&tempfile::tempfile().expect("a file").into()).is_none());
+    }
+
+    #[test]
+    fn so_many_runs_are_managed_and_none_while_the_daemon_ends() {
+        let event =
+            || rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).expect("one");
+        let log = Log { is_quiet: true, ..Log::default() };
+        let house = House::new(Shares::new(1 << 20), log, (event(), event()));
+        let runs: Vec<_> = (0..MANAGERS_MAX).map(|_| house.begin(1, String::new())).collect();
+        assert!(runs.iter().all(Result::is_ok));
+        assert_eq!(house.begin(1, String::new()), Err("there are too many runs"));
+        house.end(runs[0].expect("it has begun"), None);
+        assert!(rustix::io::read(house.bell(), &mut [0u8; 8]).is_ok(), "the loop is woken");
+        house.drain();
+        assert_eq!(house.begin(1, String::new()), Err("the daemon is about to end"));
+        assert!(!house.is_empty());
+    }
 }

@@ -16,7 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::server::About;
+use super::about::About;
 use super::status::{Status, Totals};
 
 /// Connections at a time; further ones wait.
@@ -24,6 +24,9 @@ const CONNECTIONS_MAX: usize = 16;
 
 /// How long a client may take for its request.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// How long a connection may last: one that does not read its answer gives up its place.
+const CONNECTION_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Pause after a failed accept: no descriptor is left.
 const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
@@ -148,7 +151,8 @@ fn spawn(
         });
         let mut server = http1::Builder::new();
         server.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(false);
-        let _ = server.serve_connection(TokioIo::new(stream), service).await;
+        let served = server.serve_connection(TokioIo::new(stream), service);
+        let _ = tokio::time::timeout(CONNECTION_PATIENCE, served).await;
         drop(permit);
     });
 }

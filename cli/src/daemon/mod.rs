@@ -6,16 +6,22 @@
 //!
 //! * `folder.rs`: the folder with its socket, and how only one daemon takes it.
 //! * `wire.rs`: the packets between a run and the daemon. `client.rs`: the run's side.
-//! * `server.rs`: the loop that hears requests. `managed.rs`: the life of a run, on a thread of its own.
-//! * `peer.rs`: which processes may ask.
+//! * `server.rs`: its start and its end. `hear.rs`: the loop that hears requests. `managed.rs`: the life of a run, on a
+//!   thread of its own.
+//! * `activation.rs`: a socket that systemd has opened.
+//! * `asking.rs`: how many connections and requests there may be. `peer.rs`: which processes may ask.
 //! * `pressure.rs`: a smaller budget where memory is short.
-//! * `status.rs`, `top.rs`, `metrics.rs`: what the daemon does, for people and programs.
+//! * `about.rs`, `status.rs`, `top.rs`, `metrics.rs`: what the daemon does, for people and programs.
 //!
 //! Invariants: no program and no run waits for the daemon longer than [`client`] says. The daemon opens nothing that the run
 //! that asks could not open itself. An idle daemon sleeps.
 
+mod about;
+mod activation;
+mod asking;
 mod client;
 mod folder;
+mod hear;
 mod log;
 mod managed;
 mod metrics;
@@ -36,8 +42,8 @@ use serde::{Deserialize, Serialize};
 /// What the daemon answers.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
-    /// The run is managed from now on, but for what the line says.
-    Taken(Option<String>),
+    /// The run is managed from now on by this process, but for what the line says.
+    Taken { pid: i32, problem: Option<String> },
     /// It is not, for this reason.
     Refused(String),
     /// What the daemon does.

@@ -45,6 +45,8 @@ pub(crate) struct Status {
     pub(super) held_bytes: u64,
     /// Times that memory was short.
     pub(super) pressures: u64,
+    /// Whether it is about to end: no run comes in any more.
+    pub(super) is_draining: bool,
     /// Runs that asked and were left to managers of their own.
     pub(super) refused_runs: u64,
     pub(super) ended: Totals,
@@ -79,7 +81,8 @@ impl Totals {
         let bytes = |count: u64| count * blocks.block_bytes;
         self.runs += 1;
         self.processes += programs.processes;
-        self.read_bytes += programs.read_bytes;
+        // What programs have counted may be any number.
+        self.read_bytes = self.read_bytes.saturating_add(programs.read_bytes);
         self.prefetched_bytes += bytes(blocks.prefetched);
         self.useful_bytes += bytes(blocks.useful);
         self.late_bytes += bytes(blocks.late);
@@ -137,6 +140,12 @@ impl Status {
         if self.budget_bytes < self.full_budget_bytes {
             let full = mebibytes(self.full_budget_bytes);
             let _ = writeln!(text, "memory is short: without that, the budget is {full}");
+        }
+        if self.is_draining {
+            let _ = writeln!(
+                text,
+                "it is about to end: runs that begin now have managers of their own"
+            );
         }
         let Totals {
             runs, prefetched_bytes, useful_bytes, late_bytes, wasted_bytes, stall_s, ..
@@ -224,14 +233,16 @@ mod tests {
             full_budget_bytes: 256 << 20,
             held_bytes: 1 << 20,
             pressures: 1,
+            is_draining: true,
             refused_runs: 2,
             ended,
             runs: vec![run],
         };
         let text = status.text(None);
         assert!(text.contains("1 MiB of 128 MiB") && text.contains("memory is short"), "{text}");
+        assert!(text.contains("it is about to end"), "{text}");
         assert!(text.contains(" 2.2 min") || text.contains(" 2 min"), "{text}");
-        assert!(!text.contains('\x1b') && text.lines().count() == 7, "{text}");
+        assert!(!text.contains('\x1b') && text.lines().count() == 8, "{text}");
         let mut before = status.clone();
         before.runs[0].figures.programs.read_stall_s = Some(1.5);
         assert!(status.text(Some((&before, 1.0))).contains(" 50 %"));

@@ -3,14 +3,19 @@
 //! A packet of a fixed size never waits for room, so neither side waits for the other: the daemon reads a request when it is
 //! there, and a client waits for its answer until a deadline. The daemon is of the same user, so its answers are not feared,
 //! but they are bounded like the requests.
+//!
+//! A client may lie. So the words are read only from a memory file, which never waits, and the kernel closes files beyond
+//! [`FILES_MAX`] by itself.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, fcntl_get_seals, memfd_create};
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -25,6 +30,9 @@ const HEAD: &[u8] = concat!("foretell ", env!("CARGO_PKG_VERSION"), " 1\n").as_b
 
 /// Bytes of the words at most: the kernel's limit for a command line, written as JSON numbers, with room to spare.
 const WORDS_MAX_BYTES: u64 = 16 << 20;
+
+/// Packets with more words are read one at a time.
+const LARGE_BYTES: u64 = 1 << 20;
 
 /// Files with a packet at most.
 pub(crate) const FILES_MAX: usize = 16;
@@ -75,46 +83,89 @@ pub(super) fn send(
     Ok(())
 }
 
-/// Receives a packet that has arrived.
-///
-/// # Errors
-/// `WouldBlock` if none has; `UnexpectedEof` at the end; otherwise it is no packet of this version.
-pub(super) fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<(T, Vec<OwnedFd>)> {
+/// Whether a packet of this version waits, or anything else; `None` if nothing does. What waits stays there: a socket that is
+/// closed with it lets go of its files without a wait, however slow their file systems are.
+pub(super) fn is_request(socket: impl AsFd) -> Option<bool> {
     let mut head = [0; 64];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
-    let mut rights = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    let got = recvmsg(socket, &mut [IoSliceMut::new(&mut head)], &mut rights, flags)?;
-    let files = rights.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(files) => Some(files),
-        _ => None,
-    });
-    let mut files: Vec<OwnedFd> = files.flatten().collect();
-    if got.bytes == 0 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+    match rustix::net::recv(socket, &mut head, flags) {
+        Ok((_, bytes)) => Some(bytes == HEAD.len() && head.starts_with(HEAD)),
+        Err(Errno::AGAIN | Errno::INTR) => None,
+        Err(_) => Some(false),
     }
-    let is_cut = got.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC);
-    if head[..got.bytes] != *HEAD || is_cut || files.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is of another version"));
-    }
-    let letter = File::from(files.remove(0));
-    Ok((read(&letter)?, files))
 }
 
-/// The words in a letter. It may be any file that a client has sent, so it is not read where that might wait.
-fn read<T: DeserializeOwned>(letter: &File) -> io::Result<T> {
-    let wrong = |what: &'static str| io::Error::new(io::ErrorKind::InvalidData, what);
-    let about = letter.metadata()?;
-    let system = rustix::fs::fstatfs(letter)?;
-    if !about.is_file() || system.f_type != libc::TMPFS_MAGIC {
-        return Err(wrong("its words are in no memory file"));
+/// A packet that was received, whose words are not read yet. Dropping it may take long, if its files are on a slow file system.
+#[derive(Debug)]
+pub(super) struct Packet {
+    letter: File,
+    bytes: u64,
+    files: Vec<OwnedFd>,
+}
+
+impl Packet {
+    /// Receives a packet that has arrived.
+    ///
+    /// # Errors
+    /// `WouldBlock` if none has; `UnexpectedEof` at the end; otherwise it is no packet of this version.
+    pub(super) fn receive(socket: impl AsFd) -> io::Result<Self> {
+        let mut head = [0; 64];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+        let mut rights = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let got = recvmsg(socket, &mut [IoSliceMut::new(&mut head)], &mut rights, flags)?;
+        let files = rights.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(files) => Some(files),
+            _ => None,
+        });
+        let mut files: Vec<OwnedFd> = files.flatten().collect();
+        if got.bytes == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let is_cut = got.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC);
+        if head[..got.bytes] != *HEAD || is_cut || files.is_empty() {
+            return Err(wrong("it is of another version"));
+        }
+        let letter = File::from(files.remove(0));
+        // It may be any file that a client has sent. Only one in memory has seals, and answers without a wait.
+        fcntl_get_seals(&letter).map_err(|_| wrong("its words are in no memory file"))?;
+        let bytes = letter.metadata()?.len();
+        if bytes > WORDS_MAX_BYTES {
+            return Err(wrong("it has too many words"));
+        }
+        Ok(Packet { letter, bytes, files })
     }
-    if about.len() > WORDS_MAX_BYTES {
-        return Err(wrong("it has too many words"));
+
+    /// Bytes of its words.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
-    let mut words = vec![0; usize::try_from(about.len()).unwrap_or(0)];
-    letter.read_exact_at(&mut words, 0)?;
-    Ok(serde_json::from_slice(&words)?)
+
+    /// Its words, and its files.
+    ///
+    /// # Errors
+    /// They are no words of this kind.
+    pub(super) fn open<T: DeserializeOwned>(self) -> io::Result<(T, Vec<OwnedFd>)> {
+        // What is made of many words may take several times their memory, so they are read one packet at a time.
+        static LARGE: Mutex<()> = Mutex::new(());
+        let is_large = self.bytes > LARGE_BYTES;
+        let _turn = is_large.then(|| LARGE.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut words = vec![0; usize::try_from(self.bytes).unwrap_or(0)];
+        self.letter.read_exact_at(&mut words, 0)?;
+        Ok((serde_json::from_slice(&words)?, self.files))
+    }
+}
+
+fn wrong(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// Receives a packet that has arrived, and reads it.
+///
+/// # Errors
+/// As [`Packet::receive`] and [`Packet::open`].
+pub(super) fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<(T, Vec<OwnedFd>)> {
+    Packet::receive(socket)?.open()
 }
 
 #[cfg(test)]

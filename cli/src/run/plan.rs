@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::rules::RulesPlan;
 use crate::state::LearnPlan;
 
+/// Most decisions that `--explain` writes.
+pub(crate) const DECISIONS_MAX: usize = 1 << 16;
+
 /// A file of hints.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct HintFile {
@@ -69,7 +72,7 @@ impl Plan {
         let options = Options {
             budget_bytes: self.budget_bytes,
             release: self.release,
-            decisions_max: self.decisions_max,
+            decisions_max: self.decisions_max.min(DECISIONS_MAX),
             sources,
             guesses,
             lineage,

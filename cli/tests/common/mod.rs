@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test crate uses its own part")]
 
+pub(crate) mod daemon;
 pub(crate) mod known;
 pub(crate) mod mounted;
 

@@ -1,0 +1,481 @@
+//! `foretell daemon` among clients that lie, are silent, or never stop: they cost themselves only.
+//!
+//! The valid packets are those of a real `foretell run`, which a socket in the daemon's place takes down. Cases damage them,
+//! and send other files with them.
+
+mod common;
+
+use std::fs::File;
+use std::io::{IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use common::daemon::Daemon;
+use common::{foretell, have, skipped, text, wait_until};
+use foretell_fault::damage::{Damage, cases};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
+    connect, listen, recvmsg, sendmsg, socket_with,
+};
+use rustix::pipe::{PipeFlags, pipe_with};
+use serde_json::Value;
+
+/// Packets that are usually sent; `scripts/check-deep` sends more.
+const CASES: u64 = 400;
+
+/// Files with a packet at most: twice those that the daemon takes.
+const FILES_MAX: usize = 32;
+
+/// More than a daemon needs that has read the longest words, and less than many of these at a time would take.
+const RESIDENT_MAX_KIB: u64 = 1 << 20;
+
+/// What a run sends to its daemon.
+struct Packet {
+    head: Vec<u8>,
+    words: Vec<u8>,
+    /// Those behind the words.
+    files: Vec<OwnedFd>,
+}
+
+/// A socket of packets. It is closed in the processes that other tests start.
+fn new_socket() -> OwnedFd {
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .expect("a socket")
+}
+
+/// Takes down what `foretell run` with these options sends.
+fn taken_down(options: &[&str]) -> Packet {
+    let folder = tempfile::tempdir().expect("a folder");
+    let listener = new_socket();
+    let name = SocketAddrUnix::new(folder.path().join("daemon.sock")).expect("short");
+    bind(&listener, &name).expect("bound");
+    listen(&listener, 4).expect("it listens");
+    let mut run = foretell();
+    // What is learned is written where the words say, so damaged ones must not say it.
+    run.args(["run", "--no-learn"]).args(options).args(["--", "cat", "/etc/passwd"]);
+    run.env("FORETELL_DAEMON", folder.path()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut run = run.spawn().expect("it runs");
+    let connection = accept_with(&listener, SocketFlags::CLOEXEC).expect("it connects");
+    let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
+    let ready = poll(&mut [PollFd::new(&connection, PollFlags::IN)], Some(&patience));
+    assert_eq!(ready, Ok(1), "it asks");
+    let (mut head, mut space) =
+        ([0; 64], [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))]);
+    let mut rights = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let got = recvmsg(&connection, &mut [IoSliceMut::new(&mut head)], &mut rights, flags);
+    let bytes = got.expect("it asks").bytes;
+    let mut files = rights.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(files) => Some(files),
+        _ => None,
+    });
+    let mut files: Vec<OwnedFd> = files.by_ref().flatten().collect();
+    drop(connection);
+    run.wait().expect("it ends");
+    let letter = File::from(files.remove(0));
+    let mut words = vec![0; letter.metadata().expect("it is there").len() as usize];
+    letter.read_exact_at(&mut words, 0).expect("it is there");
+    Packet { head: head[..bytes].to_vec(), words, files }
+}
+
+fn letter(words: &[u8]) -> OwnedFd {
+    let letter = memfd_create("letter", MemfdFlags::CLOEXEC).expect("a file");
+    File::from(letter.try_clone().expect("a descriptor")).write_all(words).expect("written");
+    letter
+}
+
+/// Sends a packet without waiting. What the daemon does not take is lost.
+fn send(socket: &OwnedFd, head: &[u8], files: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+    let mut rights = SendAncillaryBuffer::new(&mut space);
+    assert!(files.is_empty() || rights.push(SendAncillaryMessage::ScmRights(files)));
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let _ = sendmsg(socket, &[IoSlice::new(head)], &mut rights, flags);
+}
+
+/// The daemon under attack, and what it had before.
+struct Attacked {
+    daemon: Daemon,
+    name: SocketAddrUnix,
+    descriptors: usize,
+    threads: usize,
+    /// A file of which a run must give the right bytes.
+    file: tempfile::NamedTempFile,
+    content: Vec<u8>,
+}
+
+impl Attacked {
+    fn start() -> Self {
+        let daemon = Daemon::start();
+        let content: Vec<u8> = (0..300_000u32).map(|at| (at * 7 % 251) as u8).collect();
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(&content).expect("written");
+        let name = SocketAddrUnix::new(daemon.path().join("daemon.sock")).expect("short");
+        let mut attacked = Attacked { daemon, name, descriptors: 0, threads: 0, file, content };
+        // What the first run leaves open stays.
+        attacked.is_managed();
+        attacked.is_quiet();
+        (attacked.descriptors, attacked.threads) = attacked.counts();
+        attacked
+    }
+
+    /// A connection; `None` if the queue is full.
+    fn connect(&self) -> Option<OwnedFd> {
+        let socket = new_socket();
+        rustix::io::ioctl_fionbio(&socket, true).expect("it is a socket");
+        connect(&socket, &self.name).ok().map(|()| socket)
+    }
+
+    /// Connects as soon as there is room.
+    fn connected(&self) -> OwnedFd {
+        let mut socket = None;
+        wait_until("room in the queue", || {
+            socket = self.connect();
+            socket.is_some()
+        });
+        socket.expect("connected")
+    }
+
+    fn counts(&self) -> (usize, usize) {
+        let count = |folder: &str| {
+            let folder = format!("/proc/{}/{folder}", self.daemon.process.id());
+            std::fs::read_dir(folder).expect("it runs").count()
+        };
+        (count("fd"), count("task"))
+    }
+
+    /// The names of its descriptors.
+    fn files(&self) -> String {
+        let mut list = std::process::Command::new("ls");
+        list.arg("-l").arg(format!("/proc/{}/fd", self.daemon.process.id()));
+        text(&list.output().expect("it runs").stdout)
+    }
+
+    /// Waits until no run and no request is left.
+    fn is_quiet(&self) {
+        let mut last = (0, 0);
+        wait_until("a quiet daemon", || {
+            let counts = self.counts();
+            let is_same = counts == std::mem::replace(&mut last, counts);
+            std::thread::sleep(Duration::from_millis(50));
+            is_same && self.daemon.status()["runs"].as_array().is_some_and(Vec::is_empty)
+        });
+    }
+
+    /// Asserts that another client gets an answer, and that a program under foretell does what it does.
+    fn serves(&self, case: u64) {
+        assert!(self.daemon.status()["budget_bytes"].as_u64() > Some(0), "case {case}");
+        let path = self.file.path().to_str().expect("text");
+        let output = self.daemon.output(&["run", "-q", "--no-learn", "--", "cat", path]);
+        assert_eq!(output.status.code(), Some(0), "case {case}: {}", text(&output.stderr));
+        assert!(output.stdout == self.content, "case {case}: other bytes");
+    }
+
+    /// Asserts that a run is managed, sooner or later: a busy machine may have it wait for too long.
+    fn is_managed(&self) {
+        let before = self.daemon.status()["ended"]["runs"].as_u64().expect("a number");
+        wait_until("a managed run", || {
+            self.serves(0);
+            self.daemon.status()["ended"]["runs"].as_u64() > Some(before)
+        });
+    }
+
+    /// Asserts that nothing is left of the attack.
+    fn is_as_before(mut self) {
+        assert!(self.daemon.process.try_wait().expect("a child").is_none(), "it has ended");
+        self.is_managed();
+        let (before, mut now) = ((self.descriptors, self.threads), (0, 0));
+        for _ in 0..1500 {
+            now = self.counts();
+            if now.0 <= before.0 && now.1 <= before.1 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let is_less = now.0 <= before.0 && now.1 <= before.1;
+        assert!(is_less, "{now:?} after {before:?}: {}", self.files());
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.daemon.process.id()));
+        let status = status.expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line");
+        let most_kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number of KiB");
+        assert!(most_kib <= RESIDENT_MAX_KIB, "it has used {most_kib} KiB");
+        self.daemon.signal(rustix::process::Signal::TERM);
+        assert_eq!(self.daemon.process.wait().expect("it ends").code(), Some(0));
+    }
+}
+
+/// Files of all kinds that a client may have.
+fn odd_files(folder: &Path) -> Vec<OwnedFd> {
+    let open = |path: &Path| OwnedFd::from(File::open(path).expect("it is there"));
+    let path_only = rustix::fs::open(
+        "/etc/passwd",
+        rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    );
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
+    let (one, other) = UnixStream::pair().expect("a pair");
+    vec![
+        open(Path::new("/dev/zero")),
+        open(Path::new("/dev/null")),
+        open(Path::new("/etc/passwd")),
+        open(folder),
+        path_only.expect("it is there"),
+        reader,
+        writer,
+        one.into(),
+        other.into(),
+        eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor"),
+        rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).expect("one"),
+        new_socket(),
+        letter(b"{}"),
+    ]
+}
+
+/// Words that no damage makes.
+fn odd_words(damage: &mut Damage) -> Vec<u8> {
+    match damage.below(6) {
+        0 => vec![b'['; 1 << damage.below(22)],
+        1 => [b"\"".to_vec(), vec![b'a'; 1 << damage.below(22)]].concat(),
+        2 => format!("[{}0]", "0,".repeat(1 << damage.below(18))).into_bytes(),
+        3 => (0..damage.below(5000)).map(|_| damage.number() as u8).collect(),
+        4 => Vec::new(),
+        _ => b"\"Status\"".repeat(damage.below(4)),
+    }
+}
+
+fn send_one(attacked: &Attacked, packets: &[Packet], odd: &[OwnedFd], number: u64) {
+    let mut damage = Damage::of_case(number);
+    let packet = damage.one_of(packets);
+    let mut words = match damage.below(8) {
+        0 => odd_words(&mut damage),
+        1 => b"\"Status\"".to_vec(),
+        _ => packet.words.clone(),
+    };
+    if damage.below(4) > 0 {
+        damage.apply(&mut words, &damage.clone().one_of(packets).words);
+    }
+    let mut head = packet.head.clone();
+    if damage.below(20) == 0 {
+        damage.apply(&mut head, b"foretell");
+    }
+    let letter = match damage.below(20) {
+        0 => damage.one_of(odd).try_clone().expect("a descriptor"),
+        1 => {
+            // More than may be: sparse, so that it costs this process nothing.
+            let large = letter(b"{");
+            rustix::fs::ftruncate(&large, 1 << (20 + damage.below(20))).expect("sparse");
+            large
+        }
+        _ => letter(&words),
+    };
+    // A run that is taken in spite of all ends when this pipe is closed.
+    let (ends, _told) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
+    let mut files: Vec<BorrowedFd<'_>> = vec![letter.as_fd()];
+    for (at, file) in packet.files.iter().enumerate() {
+        files.push(match damage.below(12) {
+            0 => damage.one_of(odd).as_fd(),
+            _ if at == 1 => ends.as_fd(),
+            _ => file.as_fd(),
+        });
+    }
+    match damage.below(10) {
+        0 => files.truncate(damage.below(files.len() + 1)),
+        1 => files.extend((0..damage.below(20)).map(|_| damage.clone().one_of(odd).as_fd())),
+        _ => {}
+    }
+    files.truncate(FILES_MAX);
+    let socket = attacked.connected();
+    for _ in 0..=damage.below(3) {
+        send(&socket, &head, &files);
+    }
+}
+
+#[test]
+fn damaged_requests_cost_their_senders_only() {
+    let list = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(list.path(), "/etc/passwd\n/etc/group\n").expect("written");
+    let list = list.path().to_str().expect("text");
+    let packets = [
+        taken_down(&[]),
+        taken_down(&["-q", "--hints", list]),
+        taken_down(&["--observe", "opens", "--json", "/dev/null", "-q"]),
+    ];
+    assert!(packets.iter().all(|packet| packet.words.starts_with(b"{\"Run\"")));
+    let folder = tempfile::tempdir().expect("a folder");
+    let odd = odd_files(folder.path());
+    let attacked = Attacked::start();
+    let count = cases(CASES);
+    for number in 0..count {
+        send_one(&attacked, &packets, &odd, number);
+        if number % 100 == 99 {
+            attacked.serves(number);
+        }
+    }
+    drop((packets, odd));
+    attacked.is_as_before();
+}
+
+#[test]
+fn very_many_questions_and_connections_leave_nothing() {
+    let attacked = Attacked::start();
+    let head = taken_down(&[]).head;
+    let status = letter(b"\"Status\"");
+    let count = cases(CASES).clamp(2_000, 100_000);
+    for number in 0..count {
+        let socket = attacked.connected();
+        match number % 4 {
+            0 => send(&socket, &head, &[status.as_fd()]),
+            1 => send(&socket, &head, &[]),
+            2 => send(&socket, &head[..1], &[status.as_fd()]),
+            _ => {} // It has nothing to say.
+        }
+        if number % (count / 4) == count / 8 {
+            attacked.serves(number);
+        }
+    }
+    // One connection that asks without an end.
+    let socket = attacked.connected();
+    (0..count).for_each(|_| send(&socket, &head, &[status.as_fd()]));
+    drop(socket);
+    attacked.is_as_before();
+}
+
+/// Each of many processes connects as often as it can, and says nothing.
+#[test]
+fn silent_clients_keep_no_other_out() {
+    if !Path::new("/usr/bin/python3").exists() {
+        return skipped("no python3");
+    }
+    let attacked = Attacked::start();
+    let path = attacked.daemon.path().join("daemon.sock");
+    let script = "import socket, sys, time
+held = []
+for _ in range(8):
+    one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    one.setblocking(False)
+    try: one.connect(sys.argv[1])
+    except BlockingIOError: continue
+    held.append(one)
+print('held', flush=True)
+sys.stdin.read()";
+    let mut clients: Vec<_> = (0..24)
+        .map(|_| {
+            let mut client = std::process::Command::new("/usr/bin/python3");
+            client.args(["-c", script]).arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped());
+            client.spawn().expect("it runs")
+        })
+        .collect();
+    for client in &mut clients {
+        let mut said = [0; 5];
+        client.stdout.as_mut().expect("a pipe").read_exact(&mut said).expect("it is there");
+    }
+    // 96 connections would be allowed by the bound of each process.
+    attacked.serves(0);
+    attacked.is_managed();
+    let (descriptors, _) = attacked.counts();
+    assert!(descriptors <= attacked.descriptors + 2 * 64 + 8, "{descriptors}");
+    drop(clients.iter_mut().map(|client| client.stdin.take()).collect::<Vec<_>>());
+    clients.into_iter().for_each(|mut client| assert!(client.wait().expect("it ends").success()));
+    attacked.is_as_before();
+}
+
+/// Half requests for metrics, and clients that do not read the answers.
+#[test]
+fn slow_readers_of_metrics_leave_nothing() {
+    let attacked = Attacked::start();
+    let path = attacked.daemon.path().join("metrics.sock");
+    let get = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+    let mut held = Vec::new();
+    for number in 0..200usize {
+        let Ok(mut stream) = UnixStream::connect(&path) else { break };
+        let mut bytes = get.as_bytes().to_vec();
+        let mut damage = Damage::of_case(number as u64);
+        match number % 4 {
+            0 => bytes.truncate(damage.below(bytes.len())),
+            1 => damage.apply(&mut bytes, b"POST / HTTP/1.0\r\nContent-Length: 99\r\n\r\n"),
+            _ => {}
+        }
+        let _ = stream.write_all(&bytes);
+        if number < 40 {
+            held.push(stream);
+        }
+    }
+    attacked.serves(0);
+    let mut answer = String::new();
+    // Those who hold it up are given up after some seconds.
+    wait_until("an answer", || {
+        answer.clear();
+        let mut stream = UnixStream::connect(&path).expect("it listens");
+        let is_written = stream.write_all(get.as_bytes()).is_ok();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
+        is_written && stream.read_to_string(&mut answer).is_ok() && !answer.is_empty()
+    });
+    assert!(answer.contains("foretell_runs_total"), "{answer}");
+    drop(held);
+    attacked.is_as_before();
+}
+
+/// A client whose words are those of a run, and whose files are not, gets a refusal.
+#[test]
+fn files_that_are_not_those_of_a_run_are_refused() {
+    let attacked = Attacked::start();
+    let refused = || -> u64 {
+        let status: Value = attacked.daemon.status();
+        status["refused_runs"].as_u64().expect("a number")
+    };
+    let odd = odd_files(attacked.daemon.folder.path());
+    for at in 0..3 {
+        let packet = taken_down(&[]);
+        let before = refused();
+        let words = letter(&packet.words);
+        let mut files: Vec<BorrowedFd<'_>> = packet.files.iter().map(AsFd::as_fd).collect();
+        match at {
+            0 => files[0] = odd[11].as_fd(), // A socket that does not listen.
+            1 => files[0] = odd[0].as_fd(),
+            _ => files.push(odd[0].as_fd()),
+        }
+        files.insert(0, words.as_fd());
+        let socket = attacked.connected();
+        send(&socket, &packet.head, &files);
+        wait_until("a refusal", || refused() == before + 1);
+    }
+    drop(odd);
+    attacked.is_as_before();
+}
+
+/// A process that may not have runs managed has few words read: what it says at length is refused before it is looked at.
+#[test]
+fn long_words_of_a_confined_process_are_not_read() {
+    if !have("setpriv") || !Path::new("/usr/bin/python3").exists() {
+        return skipped("no setpriv or python3");
+    }
+    let attacked = Attacked::start();
+    let path = attacked.daemon.path().join("daemon.sock");
+    let script = "import os, socket, sys
+letter = os.memfd_create('x')
+os.write(letter, b'[' * int(sys.argv[3]))
+one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+one.connect(sys.argv[1])
+socket.send_fds(one, [sys.argv[2].encode()], [letter])
+sys.stdout.buffer.write(one.recv(64))";
+    let head = String::from_utf8(taken_down(&[]).head).expect("text");
+    for (bytes, more) in [("100", 0), ("1000", 1), ("15000000", 1)] {
+        let before = attacked.daemon.status()["refused_runs"].as_u64().expect("a number");
+        let mut client = std::process::Command::new("setpriv");
+        client.args(["--no-new-privs", "/usr/bin/python3", "-c", script]).arg(&path);
+        let output = client.args([&head, bytes]).output().expect("it runs");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_eq!(output.stdout.is_empty(), more == 0, "{bytes}");
+        let after = attacked.daemon.status()["refused_runs"].as_u64().expect("a number");
+        assert_eq!(after, before + more, "{bytes}");
+    }
+    attacked.is_as_before();
+}
