@@ -51,7 +51,7 @@ use self::observed::Observed;
 use self::opens::Openers;
 use self::recording::Recording;
 use self::rules::Ruled;
-use self::shared::Asked;
+use self::shared::{Asked, Waits};
 use self::sighted::Sighted;
 use self::waiting::Waiting;
 use self::walking::Walking;
@@ -173,6 +173,9 @@ pub(crate) struct Session {
     paused_for: Option<Duration>,
     /// The part of a budget that it shares with others.
     lease: Option<Lease>,
+    /// Other sessions of the process fetch, and may have to make way for this one's programs.
+    others_fetch: bool,
+    waits: Waits,
     /// Where it is asked for its figures.
     asked: Arc<Asked>,
 }
@@ -272,6 +275,8 @@ impl Session {
             warmth: Warmth::new(),
             paused_for: None,
             lease,
+            others_fetch: false,
+            waits: Waits::new(),
             asked,
         }
     }
@@ -364,6 +369,7 @@ impl Session {
         // Without fetched blocks that wait to be read, a pause needs no records.
         let pauses = self.paused_for.is_some() && self.policy.pending_blocks() == 0;
         let wanted = (self.is_active() && !pauses)
+            || self.others_fetch
             || self.fault.ignores_rings()
             || self.accesses.watches(self.now());
         self.set_interest(wanted);

@@ -1,7 +1,7 @@
 //! One budget for the managers of several runs in a process.
 //!
 //! Each manager has a policy of its own, for its own programs. What they share is memory: a manager fetches up to a limit,
-//! which it asks for in each turn (`Lease::tell`).
+//! which it asks for in each turn (`Lease::tell`). They also share devices ([`devices`]).
 //!
 //! * Managers with something to fetch get equal shares. One that needs less than its share leaves the rest to the others.
 //! * A manager that had more when another came keeps what it has fetched, and fetches nothing until its programs have read it
@@ -13,9 +13,14 @@
 //!
 //! Cost: O(managers) a turn, under a lock that no one holds while waiting.
 
+mod devices;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use foretell_policy::DeviceId;
+
+use self::devices::Devices;
 use crate::driver::done::DoneQueue;
 use crate::reads::BLOCK_BYTES;
 use crate::threads::Threads;
@@ -29,6 +34,9 @@ const FLOOR_BLOCKS: u64 = FLOOR_BYTES / BLOCK_BYTES;
 
 /// What is beyond a share while others want it, and has not been read for so long, is let go.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A manager that has had a fetch in flight within this time counts as fetching for those that follow nothing meanwhile.
+pub(crate) const FETCHING: Duration = Duration::from_millis(200);
 
 /// A budget that managers share; see the [module](self). Clones share one state.
 #[derive(Clone, Debug)]
@@ -45,6 +53,7 @@ struct State {
     is_short: bool,
     next: u64,
     members: Vec<Member>,
+    devices: Devices,
 }
 
 #[derive(Debug)]
@@ -58,6 +67,8 @@ struct Member {
     limit_blocks: u64,
     /// Since when it has held more than its share, and how much.
     over: Option<(Instant, u64)>,
+    /// When it last had a fetch in flight.
+    fetched_at: Option<Instant>,
     bell: Arc<DoneQueue>,
 }
 
@@ -65,6 +76,10 @@ impl Member {
     /// What it holds, or may come to hold before it asks again.
     fn taken(&self) -> u64 {
         self.held_blocks.max(self.limit_blocks)
+    }
+
+    fn has_fetched(&self, now: Instant) -> bool {
+        self.fetched_at.is_some_and(|at| now.saturating_duration_since(at) < FETCHING)
     }
 }
 
@@ -75,6 +90,8 @@ pub(crate) struct Terms {
     pub(crate) limit_blocks: u64,
     /// Whether to let go of what is beyond that.
     pub(crate) sheds: bool,
+    /// Whether other managers fetch, so that it matters where its programs wait.
+    pub(crate) others_fetch: bool,
 }
 
 impl Shares {
@@ -88,6 +105,7 @@ impl Shares {
             is_short: false,
             next: 0,
             members: Vec::new(),
+            devices: Devices::default(),
         };
         Shares { state: Arc::new(Mutex::new(state)) }
     }
@@ -133,6 +151,7 @@ impl Shares {
             held_blocks: 0,
             limit_blocks: 0,
             over: None,
+            fetched_at: None,
             bell,
         });
         drop(state);
@@ -157,12 +176,32 @@ impl Lease {
     pub(crate) fn tell(&self, now: Instant, is_active: bool, held_blocks: u64) -> Terms {
         self.shares.lock().tell(self.id, now, is_active, held_blocks)
     }
+
+    /// The most fetches that it may have in flight at `device`, which serves so many at once, as far as it knows.
+    pub(crate) fn most_in_flight(&self, device: DeviceId, serves: Option<f64>) -> usize {
+        self.shares.lock().devices.limit(Instant::now(), (device, self.id), serves)
+    }
+
+    /// The manager has so many fetches in flight at `device`, and may want more if it `is_held_back`.
+    pub(crate) fn note_in_flight(&self, device: DeviceId, in_flight: usize, is_held_back: bool) {
+        let mut state = self.shares.lock();
+        state.devices.note((device, self.id), in_flight, is_held_back);
+        if in_flight > 0 {
+            state.fetches(self.id, Instant::now());
+        }
+    }
+
+    /// Programs wait for reads of `device` that no fetch serves, presumably until then.
+    pub(crate) fn note_waits(&self, device: DeviceId, until: Instant) {
+        self.shares.lock().devices.waits((device, self.id), until);
+    }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         let mut state = self.shares.lock();
         state.members.retain(|member| member.id != self.id);
+        state.devices.leave(self.id);
         state.wake(None);
     }
 }
@@ -170,7 +209,7 @@ impl Drop for Lease {
 impl State {
     fn tell(&mut self, id: u64, now: Instant, is_active: bool, held_blocks: u64) -> Terms {
         let Some(at) = self.members.iter().position(|member| member.id == id) else {
-            return Terms { limit_blocks: 1, sheds: false };
+            return Terms { limit_blocks: 1, sheds: false, others_fetch: false };
         };
         let (budget, is_short) = (self.budget_blocks, self.is_short);
         let before = self.members[at].taken();
@@ -195,7 +234,18 @@ impl State {
         if gives_back {
             self.wake(Some(at));
         }
-        Terms { limit_blocks, sheds }
+        let others_fetch = self.others(at).any(|other| other.has_fetched(now));
+        Terms { limit_blocks, sheds, others_fetch }
+    }
+
+    /// A manager has fetches in flight. If it had none for a while, the others hear of it.
+    fn fetches(&mut self, id: u64, now: Instant) {
+        let Some(at) = self.members.iter().position(|member| member.id == id) else { return };
+        let is_new = !self.members[at].has_fetched(now);
+        self.members[at].fetched_at = Some(now);
+        if is_new {
+            self.others(at).filter(|other| !other.is_active).for_each(|other| other.bell.ring());
+        }
     }
 
     fn others(&self, at: usize) -> impl Iterator<Item = &Member> {
@@ -248,7 +298,10 @@ impl Member {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
+    use crate::descriptors::is_readable;
 
     const BUDGET: u64 = 1000 * FLOOR_BLOCKS;
 
@@ -311,11 +364,25 @@ mod tests {
         limit(&one, true, 0);
         shares.set_budget(BUDGET / 2 * BLOCK_BYTES);
         let terms = one.tell(Instant::now(), true, BUDGET);
-        assert_eq!(terms, Terms { limit_blocks: BUDGET / 2, sheds: true });
+        assert_eq!(terms, Terms { limit_blocks: BUDGET / 2, sheds: true, others_fetch: false });
         let terms = one.tell(Instant::now(), true, BUDGET / 2);
-        assert_eq!(terms, Terms { limit_blocks: BUDGET / 2, sheds: false });
+        assert_eq!(terms, Terms { limit_blocks: BUDGET / 2, sheds: false, others_fetch: false });
         shares.set_budget(BUDGET * BLOCK_BYTES);
         assert_eq!(limit(&one, true, BUDGET / 2), BUDGET);
+    }
+
+    #[test]
+    fn those_that_fetch_nothing_hear_that_others_do() {
+        let shares = shares();
+        let (one, two) = (join(&shares, BUDGET), join(&shares, BUDGET));
+        let others_fetch = |lease: &Lease| lease.tell(Instant::now(), false, 0).others_fetch;
+        assert!(!others_fetch(&one) && !others_fetch(&two));
+        one.note_in_flight(DeviceId(1), 3, false);
+        assert!(!others_fetch(&one) && others_fetch(&two));
+        let rung = |at: usize| is_readable(shares.lock().members[at].bell.as_fd());
+        assert!(!rung(0) && rung(1));
+        drop(one);
+        assert!(!others_fetch(&two));
     }
 
     proptest::proptest! {

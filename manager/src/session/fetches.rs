@@ -33,14 +33,18 @@ impl Session {
         }
         for device in self.driver.devices() {
             let (now, mut started) = (self.now(), 0);
-            loop {
+            let most = self.most_in_flight(device);
+            let is_held_back = loop {
+                if most < usize::MAX && self.policy.in_flight(device) >= most {
+                    break true;
+                }
                 let fetch = match self.policy.next(now, device) {
                     Next::Fetch(fetch) => fetch,
                     Next::More => {
                         self.policy_has_more = true;
-                        break;
+                        break false;
                     }
-                    Next::Nothing => break,
+                    Next::Nothing => break false,
                 };
                 started += 1;
                 match fetch.work {
@@ -53,7 +57,8 @@ impl Session {
                         self.driver.read(now, fetch, file, first_block, blocks);
                     }
                 }
-            }
+            };
+            self.note_in_flight(device, is_held_back);
             if let Some(each) = self.since(now).checked_div(started) {
                 self.policy.observe(device, Cost::Driver, Nanos(each + self.ending_ns));
             }

@@ -23,7 +23,7 @@ impl Session {
         }
         let (policy, ended_programs) = (&mut self.policy, &mut self.ended_programs);
         let (walking, streams) = (&mut self.walking, &mut self.streams);
-        let mut waited_ns = Vec::new();
+        let (mut waited_ns, waits) = (Vec::new(), &mut self.waits);
         let (files, arguments) = (self.files.as_ref(), self.arguments.as_mut());
         let accesses = (&mut self.accesses, &self.mounts);
         let mut known = Known { files, arguments, accesses };
@@ -37,6 +37,7 @@ impl Session {
                 match event {
                     Event::Call(record) => {
                         known.accesses.0.call(&record);
+                        waits.take(&record);
                         reads.take(record);
                     }
                     Event::Touch(touch) => touches.push(touch),

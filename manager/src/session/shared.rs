@@ -1,15 +1,22 @@
-//! A session among others in one process: its part of their budget, and its figures while it runs.
+//! A session among others in one process: its part of their budget and of devices, and its figures while it runs.
+//!
+//! *Waits.* While others fetch, programs write records of their reads even if nothing is fetched for them. So the others learn
+//! at which devices they wait ([`Waits`]).
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use foretell_policy::DeviceId;
+use foretell_protocol::{Record, RecordKind, stall_threshold_ns};
 use serde::{Deserialize, Serialize};
 
 use super::Session;
 use crate::reads::BLOCK_BYTES;
 use crate::report::{BlockReport, HintReport, NameReport, ProgramReport, SourceReport};
+use crate::shares::Lease;
 
 /// What a manager does at a moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -80,15 +87,87 @@ impl Asked {
     }
 }
 
+/// How often it is judged whether programs wait. Longer than most reads take.
+const JUDGED: Duration = Duration::from_millis(50);
+
+/// They wait if they do for this part of the time, as a divisor. A call may also be slow because the processor is busy.
+const SHARE_DIVISOR: u32 = 4;
+
+/// A judgement that they wait holds for so long: a read of theirs may wait behind many fetches.
+const BELIEVED: Duration = Duration::from_millis(200);
+
+/// Devices at a time. A record may name any.
+const DEVICES_MAX: usize = 64;
+
+/// How long programs have waited for reads of each device, since a moment.
+#[derive(Debug)]
+pub(super) struct Waits {
+    since: Instant,
+    waited: HashMap<DeviceId, Duration>,
+}
+
+impl Waits {
+    pub(super) fn new() -> Self {
+        Waits { since: Instant::now(), waited: HashMap::new() }
+    }
+
+    /// Takes in a call.
+    pub(super) fn take(&mut self, record: &Record) {
+        let Record { device, length_bytes, duration_ns, .. } = *record;
+        if record.kind != RecordKind::Read || duration_ns <= stall_threshold_ns(length_bytes) {
+            return;
+        }
+        let device = device_of(device);
+        if self.waited.len() < DEVICES_MAX || self.waited.contains_key(&device) {
+            let waited = self.waited.entry(device).or_default();
+            *waited = waited.saturating_add(Duration::from_nanos(duration_ns));
+        }
+    }
+
+    /// The devices for whose reads programs wait, if it is time to judge.
+    fn judge(&mut self, now: Instant) -> Vec<DeviceId> {
+        let passed = now.saturating_duration_since(self.since);
+        if passed < JUDGED {
+            return Vec::new();
+        }
+        self.since = now;
+        let waited = self.waited.drain().filter(|&(_, waited)| waited >= passed / SHARE_DIVISOR);
+        waited.map(|(device, _)| device).collect()
+    }
+}
+
+/// The device of a file with this `st_dev`.
+fn device_of(number: u64) -> DeviceId {
+    DeviceId(u64::from(libc::major(number)) << 32 | u64::from(libc::minor(number)))
+}
+
 impl Session {
     /// Abides by what the other sessions of the process leave to this one.
     pub(super) fn follow_lease(&mut self) {
         let Some(lease) = &self.lease else { return };
         let terms = lease.tell(Instant::now(), self.is_active(), self.policy.held_blocks());
+        let now = Instant::now();
+        for device in self.waits.judge(now).into_iter().filter(|_| terms.others_fetch) {
+            lease.note_waits(device, now + BELIEVED);
+        }
+        self.others_fetch = terms.others_fetch && !self.programs.is_empty();
         self.policy.set_limit(terms.limit_blocks);
         if terms.sheds {
             let now = self.now();
             self.policy.shed(now);
+        }
+    }
+
+    /// The most fetches and lookups that may be in flight at `device`.
+    pub(super) fn most_in_flight(&self, device: DeviceId) -> usize {
+        let most = |lease: &Lease| lease.most_in_flight(device, self.policy.served_at_once(device));
+        self.lease.as_ref().map_or(usize::MAX, most)
+    }
+
+    /// Tells the other sessions what is in flight at `device`, and whether there might be more.
+    pub(super) fn note_in_flight(&self, device: DeviceId, is_held_back: bool) {
+        if let Some(lease) = &self.lease {
+            lease.note_in_flight(device, self.policy.in_flight(device), is_held_back);
         }
     }
 
@@ -126,6 +205,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use foretell_protocol::RecordFlags;
 
     #[test]
     fn questions_to_a_session_that_does_not_answer_are_bounded() {
@@ -137,5 +217,27 @@ mod tests {
         assert_eq!(answers.iter().filter(|answer| is_closed(answer)).count(), 10);
         assert_eq!(asked.take().len(), ASKED_MAX);
         assert_eq!(asked.ask().try_recv(), Err(std::sync::mpsc::TryRecvError::Empty));
+    }
+
+    #[test]
+    fn programs_wait_for_a_device_if_they_do_for_much_of_the_time() {
+        let mut waits = Waits::new();
+        let began = waits.since;
+        let read = |minor: u32, ms: u64| Record {
+            kind: RecordKind::Read,
+            flags: RecordFlags::default(),
+            device: libc::makedev(8, minor),
+            inode: 7,
+            offset_bytes: 0,
+            length_bytes: 4096,
+            end_ns: 0,
+            duration_ns: ms * 1_000_000,
+        };
+        (0..10).for_each(|_| waits.take(&read(1, 4)));
+        waits.take(&read(2, 4));
+        waits.take(&Record { kind: RecordKind::Open, ..read(3, 40) });
+        assert!(waits.judge(began + JUDGED / 2).is_empty(), "too early");
+        assert_eq!(waits.judge(began + JUDGED), [DeviceId(8 << 32 | 1)]);
+        assert!(waits.judge(began + 2 * JUDGED).is_empty());
     }
 }

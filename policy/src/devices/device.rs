@@ -397,6 +397,11 @@ impl Device {
         LOOKUP_PATIENCE.max(Nanos((LOOKUP_MEANS * self.lookup_ns.or(0.0)) as u64))
     }
 
+    /// How many requests it serves at once, if known.
+    pub(crate) fn served_at_once(&self) -> Option<f64> {
+        self.load.servers()
+    }
+
     /// Whether the device has enough requests to run at full speed.
     pub(crate) fn is_busy(&self) -> bool {
         self.working_on() as f64 >= REQUESTS_PER_SERVER * self.load.servers().unwrap_or(1.0)

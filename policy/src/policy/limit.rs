@@ -1,6 +1,8 @@
 //! A limit below the capacity, which may change: what a driver lends to other policies, or must give back to the machine.
 
 use super::Policy;
+use crate::devices::device::Device;
+use crate::hint::DeviceId;
 use crate::time::Nanos;
 
 impl Policy {
@@ -17,6 +19,21 @@ impl Policy {
             self.arbiter.streams_mut().touch(index); // How far ahead it is searched follows the limit.
         }
         self.check();
+    }
+
+    /// Lookups and fetches that `device` presumably works on for this policy: all in flight but overdue lookups. A driver may
+    /// bound them by not calling [`next`](Self::next).
+    pub fn in_flight(&self, device: DeviceId) -> usize {
+        self.seen(device).map_or(0, Device::working_on)
+    }
+
+    /// How many fetches `device` serves at once, if that was measured; further ones wait there.
+    pub fn served_at_once(&self, device: DeviceId) -> Option<f64> {
+        self.seen(device)?.served_at_once()
+    }
+
+    fn seen(&self, device: DeviceId) -> Option<&Device> {
+        self.device_ids.get(&device).map(|index| &self.devices[usize::from(index.0)])
     }
 
     /// The blocks that may be in memory or in flight.
