@@ -117,7 +117,8 @@ pub enum Work {
         file: FileId,
         /// Index of the first block.
         first_block: u64,
-        /// Number of blocks: at least 1, at most [`Config::cluster_blocks_max`].
+        /// Number of blocks: at least 1, at most [`Config::cluster_blocks_max`], or what is
+        /// [set](crate::Policy::set_cluster) for its stream.
         blocks: u64,
     },
 }

@@ -9,7 +9,8 @@
 //! * **D. Allowance.** A stream has a bounded number of unread blocks, which grows with each one read and
 //!   shrinks with each fetched in vain. A stream that never reads its blocks keeps its initial allowance. That of a stream
 //!   of guesses is small, and grows by several blocks with each one read until it is as large as that of others.
-//!   A driver may bound it further ([`Policy::limit_ahead`](crate::Policy::limit_ahead)).
+//!   A driver may bound it further ([`Policy::limit_ahead`](crate::Policy::limit_ahead)), or say that the reader leaves out
+//!   parts ([`Policy::expect_gaps`](crate::Policy::expect_gaps)).
 //! * **E. Beyond the horizon** a block is fetched if its device cannot keep up, and only while the device is not busy: a
 //!   request waiting in its queue holds a buffer that other streams want. A fetch into a buffer that no stream values may wait
 //!   there, since a disk sorts a longer queue better and more disks of an array are at work.
@@ -60,6 +61,10 @@ const GUESS_GROWTH: u64 = 8;
 /// D: unread blocks that a stream with an accuracy of a half or more may always have.
 /// Unit: blocks. Reason: judgement.
 const ALLOWANCE_MIN: f64 = 32.0;
+
+/// D: a stream with gaps keeps its first allowance down to this accuracy: 15 blocks are then fetched in vain for each read one.
+/// Unit: ratio. Reason: bound.
+const GAPS_ACCURACY_MIN: f64 = 0.0625;
 
 /// A: where the horizon bounds the search, it is cut to twice the blocks of memory, or to this if that is more. The search
 /// notes missing blocks of all devices on its way.
@@ -177,6 +182,9 @@ impl Prefetcher {
         if stream.is_guess {
             first = first.min(GUESS_FIRST + GUESS_GROWTH.saturating_mul(stream.cursor.reads()));
         }
+        if stream.has_gaps && accuracy >= GAPS_ACCURACY_MIN {
+            return first;
+        }
         if accuracy == 1.0 {
             return first.saturating_add_signed(stream.balance).max(ALLOWANCE_MIN as u64);
         }
@@ -189,17 +197,24 @@ impl Prefetcher {
     ///
     /// A cluster that is begun may exceed the bound. Otherwise, once a stream is at the bound, each read would begin a fetch of
     /// one block.
-    fn with_cluster(&self, bound: u64, in_cluster: bool) -> u64 {
+    fn with_cluster(bound: u64, in_cluster: bool, cluster_blocks_max: u64) -> u64 {
         match in_cluster {
-            true => bound + self.cluster_blocks_max.min(bound / 2),
+            true => bound + cluster_blocks_max.min(bound / 2),
             false => bound,
         }
+    }
+
+    /// C: most blocks of a fetch for `stream`.
+    fn cluster_blocks_max(&self, stream: &Stream) -> u64 {
+        stream.cluster_blocks_max.unwrap_or(self.cluster_blocks_max)
     }
 
     /// D: whether `stream` may have one more unread block, as the first of a cluster or as one of its others.
     fn may_claim(&self, arbiter: &Arbiter, stream: &Stream, in_cluster: bool) -> bool {
         let has_room = self.has_room_for_unread(arbiter, in_cluster);
-        let is_earned = || stream.unread < self.with_cluster(self.allowance(stream), in_cluster);
+        let cluster = self.cluster_blocks_max(stream);
+        let is_earned =
+            || stream.unread < Self::with_cluster(self.allowance(stream), in_cluster, cluster);
         has_room && (!arbiter.rules().accuracy || is_earned())
     }
 
@@ -211,7 +226,7 @@ impl Prefetcher {
         let most = match self.memory {
             Memory::Owned => {
                 let bound = (self.limit_blocks / UNREAD_DIVISOR as u64).max(1);
-                self.with_cluster(bound, in_cluster)
+                Self::with_cluster(bound, in_cluster, self.cluster_blocks_max)
             }
             Memory::Kernel { .. } => self.limit_blocks,
         };
@@ -537,12 +552,13 @@ impl Prefetcher {
     ) {
         let index = first.claim.stream;
         let stream = &arbiter.streams()[index];
+        let blocks_max = self.cluster_blocks_max(stream);
         let terms = hint::terms(stream, arbiter.costs(), arbiter.rules(), device);
         let (mut kind, mut wanted, mut cost) = (DecisionKind::Prefetch, first, cost);
         for blocks in 1.. {
             // The only call, so that it is inlined.
             slots.push(take(arbiter, now, kind, device, (wanted, cost)));
-            if blocks >= self.cluster_blocks_max {
+            if blocks >= blocks_max {
                 break;
             }
             let block = Block { index: first.block.index + blocks, ..first.block };

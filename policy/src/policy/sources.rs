@@ -37,6 +37,25 @@ impl Policy {
         }
     }
 
+    /// Has blocks of `stream` fetched in clusters of up to so many bytes, in place of [`Config::cluster_blocks_max`], from now
+    /// on.
+    ///
+    /// [`Config::cluster_blocks_max`]: crate::Config::cluster_blocks_max
+    pub fn set_cluster(&mut self, stream: StreamId, bytes: u64) {
+        if let Some(&index) = self.stream_ids.get(&stream) {
+            let blocks = (bytes / self.config.block_bytes).max(1);
+            self.arbiter.stream(index).cluster_blocks_max = Some(blocks);
+        }
+    }
+
+    /// The reader of `stream` is known to leave out parts. While it reads at least a sixteenth of what is disclosed, what is
+    /// fetched in vain between these does not lower the number of blocks that are fetched ahead.
+    pub fn expect_gaps(&mut self, stream: StreamId) {
+        if let Some(&index) = self.stream_ids.get(&stream) {
+            self.arbiter.stream(index).has_gaps = true;
+        }
+    }
+
     /// [Cancels](Self::cancel) all streams of `source`, and drops its hints from now on.
     pub fn silence(&mut self, now: Nanos, source: SourceId) {
         self.silenced |= 1 << source.number();

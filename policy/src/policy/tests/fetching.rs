@@ -296,3 +296,42 @@ fn a_stream_with_a_bound_is_fetched_no_further_ahead() {
         assert_eq!(policy.counts().useful, 1000);
     }
 }
+
+/// A table of which one column in eight is read.
+#[test]
+fn a_stream_with_gaps_is_fetched_as_far_ahead_as_before() {
+    let target = Target::File { file: FileId(0), size_bytes: 100_000 };
+    let ahead = |has_gaps: bool, step: usize| {
+        let mut policy = Policy::new(config(10_000));
+        let stream = policy.open_stream(NOW, HINTER, None);
+        if has_gaps {
+            policy.expect_gaps(stream);
+        }
+        policy.hint(NOW, stream, Hint::whole_file(target, DISK));
+        let mut last = fetch_all(&mut policy, 100_000).len() as u64;
+        for index in (0..5000).step_by(step) {
+            policy.read(NOW, READER, block(0, index), false);
+            last += fetch_all(&mut policy, 100_000).len() as u64;
+        }
+        last.saturating_sub(5000)
+    };
+    let (with, without) = (ahead(true, 8), ahead(false, 8));
+    assert!(with >= 400 && without < 100, "{with}, without gaps {without}");
+    let sparse = ahead(true, 64);
+    assert!(sparse < 100, "{sparse}: hardly anything of it is read");
+}
+
+#[test]
+fn a_stream_may_have_clusters_of_its_own() {
+    let target = Target::File { file: FileId(0), size_bytes: 10_000 };
+    let mut policy = Policy::new(config(1000));
+    for (bytes, blocks) in [(None, 4), (Some(160), 16), (Some(1), 1)] {
+        let stream = policy.open_stream(NOW, HINTER, None);
+        bytes.into_iter().for_each(|bytes| policy.set_cluster(stream, bytes));
+        policy.hint(NOW, stream, Hint::whole_file(target, DISK));
+        let fetch = next_read(&mut policy, 10_000).expect("a block is missing");
+        let Work::Read { blocks: most, .. } = fetch.work else { panic!("no lookup is due") };
+        assert_eq!(most, blocks);
+        policy.close(NOW, stream);
+    }
+}

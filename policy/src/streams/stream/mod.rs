@@ -113,6 +113,10 @@ pub(crate) struct Stream {
     pub(crate) source: SourceId,
     /// Most unread blocks that it may have, however well it is read.
     pub(crate) unread_max: u64,
+    /// Most blocks of a fetch; `None`: the policy's own.
+    pub(crate) cluster_blocks_max: Option<u64>,
+    /// Whether its reader is known to leave out parts.
+    pub(crate) has_gaps: bool,
     waiting: HintQueue<Waiting>,
     /// Number of the first waiting hint.
     first_waiting: u64,
@@ -202,6 +206,8 @@ impl Stream {
             is_guess: false,
             source: SourceId::default(),
             unread_max: u64::MAX,
+            cluster_blocks_max: None,
+            has_gaps: false,
             waiting: HintQueue::new(),
             first_waiting: 0,
             entering: None,
