@@ -106,6 +106,9 @@ impl After {
         [("keep", After::Keep), ("release", After::Release)];
 }
 
+/// The largest request that a plan can have: 4 MiB, the largest of network file systems.
+pub const REQUEST_MAX_BYTES: u64 = 4 << 20;
+
 /// How a file is read ahead.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
@@ -113,6 +116,8 @@ pub struct Plan {
     pub regions: Vec<Region>,
     /// Most bytes that are read ahead of the program; `None`: foretell decides.
     pub ahead_bytes: Option<u64>,
+    /// Most bytes that are asked for at once; `None`: foretell decides. More than [`REQUEST_MAX_BYTES`] count as so many.
+    pub request_bytes: Option<u64>,
     /// What becomes of data that was read.
     pub after: After,
     /// How it is asked for.

@@ -99,11 +99,12 @@ struct Entry {
 impl Entry {
     fn rule(&self) -> Rule {
         let or = |value, default| if value == 0 { default } else { value };
-        let ahead_bytes =
-            or(self.block_bytes, BLOCK_BYTES).saturating_mul(or(self.ahead_blocks, AHEAD_BLOCKS));
+        let block_bytes = or(self.block_bytes, BLOCK_BYTES);
+        let ahead_bytes = block_bytes.saturating_mul(or(self.ahead_blocks, AHEAD_BLOCKS));
         let plan = Plan {
             regions: self.regions.clone(),
             ahead_bytes: self.will_need.then_some(ahead_bytes),
+            request_bytes: self.will_need.then_some(block_bytes),
             ..Plan::default()
         };
         let patterns = self.pattern.iter().cloned().collect();
@@ -324,7 +325,7 @@ mod tests {
             Action::Never => panic!("it has no such thing"),
         };
         let file = plan("/d/f*");
-        assert_eq!(file.ahead_bytes, Some(4 * 8192));
+        assert_eq!((file.ahead_bytes, file.request_bytes), (Some(4 * 8192), Some(8192)));
         let region =
             |offset_bytes, length_bytes, access| Region { offset_bytes, length_bytes, access };
         let all = [
@@ -334,7 +335,8 @@ mod tests {
         ];
         assert_eq!(file.regions, all);
         let other = plan("/d/other");
-        assert_eq!((other.ahead_bytes, &other.regions[..]), (None, &[Region::FILE][..]));
+        assert_eq!((other.ahead_bytes, other.request_bytes), (None, None));
+        assert_eq!(other.regions, [Region::FILE]);
         assert!(rules.find(b"/d/below/other").is_none(), "a folder's own files alone");
     }
 
@@ -352,7 +354,7 @@ mod tests {
         let text = r#"{"File": [{"Path": "/d", "BlockSize": 0, "WillNeed": [{"Offset": 1}]}]}"#;
         let rules = parse(text).expect("Mercury's form");
         let Action::Read(plan) = &rules.rules()[0].action else { panic!("it is read") };
-        assert_eq!(plan.ahead_bytes, Some(12 << 20));
+        assert_eq!((plan.ahead_bytes, plan.request_bytes), (Some(12 << 20), Some(4 << 20)));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::{
 /// Mistakes that are told of one file. What follows is often a consequence.
 const PROBLEMS_MAX: usize = 20;
 
-const KEYS: [&str; 6] = ["path", "never", "ahead", "after", "backend", "region"];
+const KEYS: [&str; 7] = ["path", "never", "ahead", "request", "after", "backend", "region"];
 const REGION_KEYS: [&str; 5] = ["offset", "length", "pattern", "stride", "count"];
 const PATTERNS: [&str; 4] = ["sequential", "strided", "whole", "random"];
 
@@ -131,6 +131,7 @@ impl<'t> Reading<'t> {
                     _ => self.wrong_kind(name, value, "true or false"),
                 },
                 "ahead" => plan.ahead_bytes = self.size(name, value, 1),
+                "request" => plan.request_bytes = self.size(name, value, 1),
                 "after" => {
                     plan.after = self.one_of(name, value, &After::ALL).unwrap_or_default();
                 }
@@ -398,11 +399,13 @@ mod tests {
     }
 
     #[test]
-    fn ahead_is_a_size() {
+    fn ahead_and_request_are_sizes() {
         assert_eq!(plan("ahead = '8MiB'\n").ahead_bytes, Some(8 << 20));
         assert_eq!(plan("ahead = 65_536\n").ahead_bytes, Some(65_536));
         assert_eq!(plan("ahead = 0x1000\n").ahead_bytes, Some(4096));
         assert_eq!(plan("").ahead_bytes, None);
+        assert_eq!(plan("request = '1MiB'\n").request_bytes, Some(1 << 20));
+        assert_eq!(plan("").request_bytes, None);
     }
 
     #[test]

@@ -20,6 +20,9 @@ fn plan_text(text: &mut String, plan: &Plan) {
     if let Some(bytes) = plan.ahead_bytes {
         let _ = writeln!(text, "ahead = {}", size_text(bytes));
     }
+    if let Some(bytes) = plan.request_bytes {
+        let _ = writeln!(text, "request = {}", size_text(bytes));
+    }
     if plan.after == After::Release {
         text.push_str("after = \"release\"\n");
     }
@@ -103,6 +106,7 @@ mod tests {
                 part(Access::Sequential),
             ],
             ahead_bytes: Some(3 << 19),
+            request_bytes: Some(1 << 20),
             after: After::Release,
             backend: BackendKind::ReadThrough,
         };

@@ -6,7 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{self, PathBuf};
 
 use foretell_manager::learn::recording::without_dots;
-use foretell_rules::{Access, Action, After, BackendKind, Plan, Problem, Region, Rule, Rules};
+use foretell_rules::{
+    Access, Action, After, BackendKind, Plan, Problem, REQUEST_MAX_BYTES, Region, Rule, Rules,
+};
 use serde::Serialize;
 
 use crate::failure::without_controls;
@@ -30,6 +32,7 @@ struct RuleMeaning {
     path: Vec<String>,
     never: bool,
     ahead_bytes: Option<u64>,
+    request_bytes: Option<u64>,
     after: &'static str,
     backend: &'static str,
     regions: Vec<RegionMeaning>,
@@ -126,6 +129,9 @@ impl RuleMeaning {
         if let Some(bytes) = self.ahead_bytes {
             let _ = write!(words, "; at most {} ahead", size::display(bytes));
         }
+        if let Some(bytes) = self.request_bytes {
+            let _ = write!(words, "; in requests of up to {}", size::display(bytes));
+        }
         if self.after == "release" {
             words.push_str("; dropped from memory once read");
         }
@@ -173,6 +179,7 @@ fn of_rule((number, rule): (usize, &Rule)) -> RuleMeaning {
         path: rule.patterns.iter().map(|pattern| pattern.text().to_owned()).collect(),
         never: rule.action == Action::Never,
         ahead_bytes: plan.ahead_bytes,
+        request_bytes: plan.request_bytes.map(|bytes| bytes.min(REQUEST_MAX_BYTES)),
         after: after.map_or("keep", |(name, _)| name),
         backend: plan.backend.name(),
         regions: plan.regions.iter().map(of_region).collect(),
