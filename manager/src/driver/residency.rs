@@ -23,6 +23,9 @@ pub(crate) fn page_bytes() -> u64 {
     *PAGE_BYTES.get_or_init(|| rustix::param::page_size() as u64)
 }
 
+/// What one advice brings at least, on a device with the kernel's usual limit.
+const AT_ONCE_BYTES: usize = 128 << 10;
+
 /// A byte range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
@@ -66,11 +69,15 @@ impl Observer {
     pub(crate) fn has_arrived(&self, file: &File, range: Range) -> Option<bool> {
         match self {
             Observer::NoWait => {
-                // The first and the last byte stand for all between them: one advice brings the whole range, and a range is
-                // no longer than a cluster.
+                // A byte stands for those up to the next one: an advice brings as much at once.
                 let last_byte = range.offset_bytes + range.length_bytes.saturating_sub(1);
-                let first = read_without_waiting(file, range.offset_bytes).ok()?;
-                Some(first && read_without_waiting(file, last_byte).ok()?)
+                let mut bytes = (range.offset_bytes..last_byte).step_by(AT_ONCE_BYTES);
+                for byte in bytes.by_ref().chain([last_byte]) {
+                    if !read_without_waiting(file, byte).ok()? {
+                        return Some(false);
+                    }
+                }
+                Some(true)
             }
             Observer::Mapping(mapping) => mapping.is_resident(range).ok(),
             Observer::Blind => None,

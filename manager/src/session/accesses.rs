@@ -196,6 +196,10 @@ impl Accesses {
                 }
             }
             self.learning.iter_mut().for_each(|learning| learning.has_read(&record));
+            if let Some(rules) = &mut self.rules {
+                let file = file_id(record.device, record.inode);
+                rules.has_read(process, file, (record.offset_bytes, record.length_bytes));
+            }
             self.recording.iter_mut().for_each(|recording| recording.has_read(process, &record));
         }
         // The touch of the last ones may not be written yet.
@@ -217,6 +221,9 @@ impl Accesses {
         }
         if let Some(rules) = &mut self.rules {
             rules.met(process, path.as_os_str().as_bytes(), file);
+            for part in ranges {
+                rules.has_read(process, file, (part.start, part.end - part.start));
+            }
         }
         if let Some(recording) = &mut self.recording {
             recording.mapped(process, (file, path), ranges, waited);

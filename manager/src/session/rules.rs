@@ -7,6 +7,10 @@
 //!    whole, a guess says the same and comes earlier. What a user or a program has said beside the rule stays.
 //! C. *A file that is never read ahead.* Each hint about it is dropped, whoever gives it.
 //!
+//! D. *Going back.* Programs look at the end of a file before they read it in order (the tables of ROOT and Parquet are there),
+//!    or read it twice. Where regions rise and a process goes on reading far behind what it has read, its plan begins anew
+//!    from there ([`progress`]).
+//!
 //! Paths are compared as programs and hints name them, without `.`, `..` and doubled slashes. Links are not followed, since
 //! that may wait for a device.
 //!
@@ -19,6 +23,8 @@
 //! A stream is closed when all of it is past, and with its process. If a process has very many, those opened first go: it has
 //! hardly anything left to read there.
 
+mod progress;
+
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::mem;
@@ -27,8 +33,9 @@ use std::path::{Path, PathBuf};
 
 use foretell_learn::recording::without_dots;
 use foretell_policy::{Extent, FileId, HinterId, Order, ReaderId, Segment, StreamId};
-use foretell_rules::{Access, Action, After, BackendKind, Plan, Region, Rules};
+use foretell_rules::{Access, Action, After, BackendKind, Plan, REQUEST_MAX_BYTES, Region, Rules};
 
+use self::progress::Progress;
 use super::Session;
 use super::waiting::Expected;
 use crate::lineage::ProcessId;
@@ -60,6 +67,8 @@ pub(super) struct Ruled {
     opened: Vec<Opened>,
     /// Files that are read ahead, those opened last behind.
     streams: VecDeque<Live>,
+    /// D: whether a process has gone back.
+    has_gone_back: bool,
     /// Files that processes have come to without an open.
     met: HashSet<(ProcessId, FileId)>,
     counts: RuleReport,
@@ -73,10 +82,17 @@ struct Opened {
 }
 
 struct Live {
-    process: ProcessId,
-    file: FileId,
+    opened: Opened,
     stream: StreamId,
     lets_go: Option<LetsGo>,
+    /// `None` if its regions do not rise.
+    progress: Option<Progress>,
+}
+
+impl Live {
+    fn is_of(&self, process: ProcessId, file: FileId) -> bool {
+        (self.opened.process, self.opened.file) == (process, file)
+    }
 }
 
 /// A file of which data is let go after it was read.
@@ -96,6 +112,7 @@ impl Ruled {
             has_plans,
             opened: Vec::new(),
             streams: VecDeque::new(),
+            has_gone_back: false,
             met: HashSet::new(),
             counts: RuleReport::default(),
         }
@@ -113,10 +130,9 @@ impl Ruled {
         path: &[u8],
         (file, size_bytes): (FileId, Option<u64>),
     ) {
-        let is_live = |live: &Live| (live.process, live.file) == (process, file);
         if self.opened.len() < OPENED_MAX
             && self.plan(path).is_some()
-            && !self.streams.iter().any(is_live)
+            && !self.streams.iter().any(|live| live.is_of(process, file))
         {
             self.opened.push(Opened { process, path: path.into(), file, size_bytes });
         }
@@ -129,6 +145,14 @@ impl Ruled {
             && self.met.insert((process.0, file))
         {
             self.opened(process, path, (file, None));
+        }
+    }
+
+    /// D: a process has read a part of a file.
+    pub(super) fn has_read(&mut self, process: ReaderId, file: FileId, part: (u64, u64)) {
+        let live = self.streams.iter_mut().find(|live| live.is_of(process.0, file));
+        if let Some(progress) = live.and_then(|live| live.progress.as_mut()) {
+            self.has_gone_back |= progress.read(part.0, part.1);
         }
     }
 
@@ -159,17 +183,47 @@ impl Ruled {
 
 /// Whether a plan says no more than a guess: the whole file, in order.
 fn is_plain(plan: &Plan) -> bool {
-    plan.ahead_bytes.is_none() && (plan.regions.is_empty() || plan.regions == [Region::FILE])
+    plan.ahead_bytes.is_none()
+        && plan.request_bytes.is_none()
+        && (plan.regions.is_empty() || plan.regions == [Region::FILE])
 }
 
-/// The hints of a plan, in the order of its regions. Neighbours in order share one, so that the file is looked up once for
-/// them.
-fn hints(plan: &Plan, size_bytes: Option<u64>) -> Vec<(Extent, Order)> {
+/// Whether each region of a plan begins behind the one before it.
+fn rises(plan: &Plan) -> bool {
+    plan.regions.is_sorted_by_key(|region| region.offset_bytes)
+}
+
+/// What of a region lies at a byte or behind it. A strided part that begins before it is past.
+fn rest(region: &Region, from: u64) -> Option<Region> {
+    let before = from.saturating_sub(region.offset_bytes);
+    if before == 0 {
+        return Some(*region);
+    }
+    if let Access::Strided { length_bytes, stride_bytes, count } = region.access {
+        let past = before.div_ceil(stride_bytes);
+        let offset_bytes = region.offset_bytes.checked_add(past.checked_mul(stride_bytes)?)?;
+        let count = match count {
+            Some(count) => Some(count.checked_sub(past).filter(|&count| count > 0)?),
+            None => None,
+        };
+        let access = Access::Strided { length_bytes, stride_bytes, count };
+        return Some(Region { offset_bytes, access, ..*region });
+    }
+    let length_bytes = match region.length_bytes {
+        Some(length) => Some(length.checked_sub(before).filter(|&length| length > 0)?),
+        None => None,
+    };
+    Some(Region { offset_bytes: from, length_bytes, ..*region })
+}
+
+/// The hints of a plan from a byte on, in the order of its regions. Neighbours in order share one, so that the file is looked
+/// up once for them.
+fn hints(plan: &Plan, size_bytes: Option<u64>, from: u64) -> Vec<(Extent, Order)> {
     let whole = [Region::FILE];
     let regions = if plan.regions.is_empty() { &whole[..] } else { &plan.regions };
     let (mut hints, mut in_order) = (Vec::new(), Vec::new());
     let end = size_bytes.unwrap_or(u64::MAX);
-    for region in regions {
+    for region in regions.iter().filter_map(|region| rest(region, from)) {
         let length_bytes = region.length_bytes.unwrap_or(end.saturating_sub(region.offset_bytes));
         let segment = Segment { offset_bytes: region.offset_bytes, length_bytes };
         let other = match region.access {
@@ -196,8 +250,7 @@ fn hints(plan: &Plan, size_bytes: Option<u64>) -> Vec<(Extent, Order)> {
 
 /// What is let go of a file, if its plan says so. Regions that do not rise are all kept: nobody knows what was read.
 fn lets_go(plan: &Plan, path: &[u8], size_bytes: Option<u64>) -> Option<LetsGo> {
-    let rises = plan.regions.is_sorted_by_key(|region| region.offset_bytes);
-    (plan.after == After::Release && rises).then(|| LetsGo {
+    (plan.after == After::Release && rises(plan)).then(|| LetsGo {
         path: PathBuf::from(OsStr::from_bytes(path)),
         from: 0,
         blocks: size_bytes.map(|bytes| bytes.div_ceil(BLOCK_BYTES)),
@@ -217,32 +270,63 @@ impl Session {
             return;
         }
         let opened = mem::take(&mut ruled.opened);
+        let has_gone_back = mem::take(&mut ruled.has_gone_back);
         self.let_go_of_what_was_read();
         self.close_ruled(|session, live| session.policy.is_past(live.stream));
+        if has_gone_back {
+            self.begin_anew();
+        }
         for opened in opened {
-            self.disclose_ruled(&opened);
+            let Some(ruled) = &mut self.accesses.rules else { return };
+            let Opened { process, file, .. } = opened;
+            let is_ours = ruled.streams.iter().any(|live| live.opened.file == file);
+            // What the user or the program itself has said of the file is more precise.
+            if ruled.streams.iter().any(|live| live.is_of(process, file))
+                || (self.policy.wants(file) && !is_ours)
+            {
+                continue;
+            }
+            let is_disclosed = self.disclose_ruled(opened, 0, Progress::default());
+            if let Some(ruled) = &mut self.accesses.rules {
+                ruled.counts.files += u64::from(is_disclosed);
+            }
         }
     }
 
-    fn disclose_ruled(&mut self, &Opened { process, ref path, file, size_bytes }: &Opened) {
-        let Some(ruled) = &self.accesses.rules else { return };
-        let Some(plan) = ruled.plan(path) else { return };
-        let (hints, ahead_bytes) = (hints(plan, size_bytes), plan.ahead_bytes);
+    /// D: begins the plans of processes that have gone back anew.
+    fn begin_anew(&mut self) {
+        let Some(ruled) = &mut self.accesses.rules else { return };
+        let anew = |live: &Live| live.progress.and_then(Progress::anew);
+        let (gone, kept) =
+            mem::take(&mut ruled.streams).into_iter().partition(|live| anew(live).is_some());
+        ruled.streams = kept;
+        let gone: VecDeque<Live> = gone;
+        for live in gone {
+            let Some((from, progress)) = anew(&live) else { continue };
+            let opened = self.close_stream_of_rule(Live { lets_go: None, ..live });
+            self.disclose_ruled(opened, from, progress);
+        }
+    }
+
+    /// Discloses a file from a byte on. Whether there was anything to disclose.
+    fn disclose_ruled(&mut self, opened: Opened, from: u64, progress: Progress) -> bool {
+        let Opened { process, ref path, file, size_bytes } = opened;
+        let Some(ruled) = &self.accesses.rules else { return false };
+        let Some(plan) = ruled.plan(path) else { return false };
+        let hints = hints(plan, size_bytes, from);
+        let (ahead_bytes, request_bytes) = (plan.ahead_bytes, plan.request_bytes);
         let lets_go = lets_go(plan, path, size_bytes);
-        let is_live = |live: &Live| (live.process, live.file) == (process, file);
-        let is_ours = ruled.streams.iter().any(|live| live.file == file);
+        let progress = rises(plan).then_some(progress);
         let (hinter, now) = (HinterId(FIRST_RULED + process), self.now());
-        // What the user or the program itself has said of the file is more precise.
-        if hints.is_empty()
-            || ruled.streams.iter().any(is_live)
-            || (self.policy.wants(file) && !is_ours)
-            || !self.hears(hinter)
-        {
-            return;
+        if hints.is_empty() || !self.hears(hinter) {
+            return false;
         }
         let stream = self.policy.open_stream(now, hinter, Some(ReaderId(process)));
         self.policy.set_source(stream, Origin::Rules.id());
+        self.policy.expect_gaps(stream);
         ahead_bytes.into_iter().for_each(|bytes| self.policy.limit_ahead(stream, bytes));
+        let request_bytes = request_bytes.map(|bytes| bytes.min(REQUEST_MAX_BYTES));
+        request_bytes.into_iter().for_each(|bytes| self.policy.set_cluster(stream, bytes));
         self.streams += 1;
         let path = Path::new(OsStr::from_bytes(path));
         for (extent, order) in hints {
@@ -251,13 +335,13 @@ impl Session {
             let disclosure = Disclosure { path, extent, repeats: 1, order, certainty };
             self.disclose_file(stream, disclosure, Expected::of(file, 0));
         }
-        let Some(ruled) = &mut self.accesses.rules else { return };
-        ruled.counts.files += 1;
-        ruled.streams.push_back(Live { process, file, stream, lets_go });
+        let Some(ruled) = &mut self.accesses.rules else { return false };
+        ruled.streams.push_back(Live { opened, stream, lets_go, progress });
         if ruled.streams.len() > STREAMS_MAX {
             let oldest = ruled.streams.pop_front();
-            oldest.into_iter().for_each(|live| self.close_stream_of_rule(live));
+            oldest.into_iter().for_each(|live| drop(self.close_stream_of_rule(live)));
         }
+        true
     }
 
     /// Closes the streams of files for which `closes` holds.
@@ -269,13 +353,14 @@ impl Session {
         if let Some(ruled) = &mut self.accesses.rules {
             ruled.streams = kept;
         }
-        gone.into_iter().for_each(|live| self.close_stream_of_rule(live));
+        gone.into_iter().for_each(|live| drop(self.close_stream_of_rule(live)));
     }
 
-    fn close_stream_of_rule(&mut self, mut live: Live) {
+    fn close_stream_of_rule(&mut self, mut live: Live) -> Opened {
         self.let_go(&mut live, 1);
         self.streams -= 1;
         self.policy.close(self.now(), live.stream);
+        live.opened
     }
 
     /// Has the kernel drop what programs have read of files whose rules say so.
@@ -295,14 +380,14 @@ impl Session {
     fn let_go(&mut self, live: &mut Live, least: u64) {
         let Some(lets_go) = &mut live.lets_go else { return };
         let end = match self.policy.expected(live.stream) {
-            Some((next, _)) if next.file == live.file => Some(next.index),
+            Some((next, _)) if next.file == live.opened.file => Some(next.index),
             Some(_) => None,
             None => lets_go.blocks.filter(|_| self.policy.is_past(live.stream)),
         };
         let Some(end) = end.filter(|&end| end >= lets_go.from + least) else { return };
         let (first, path) = (mem::replace(&mut lets_go.from, end), lets_go.path.clone());
         let device = self.mounts.device_of(&path);
-        self.driver.let_go(device, (live.file, path), first, end);
+        self.driver.let_go(device, (live.opened.file, path), first, end);
     }
 
     /// Forgets a process that has ended.
@@ -310,7 +395,7 @@ impl Session {
         let Some(ruled) = &mut self.accesses.rules else { return };
         ruled.opened.retain(|opened| opened.process != process);
         ruled.met.retain(|&(other, _)| other != process);
-        self.close_ruled(|_, live| live.process == process);
+        self.close_ruled(|_, live| live.opened.process == process);
     }
 
     /// Whether a rule keeps a hint from the policy. A folder that may be gone through has no data itself: its files are asked
@@ -347,7 +432,7 @@ mod tests {
 
     fn plan_hints(regions: &str, size_bytes: Option<u64>) -> Vec<(Extent, Order)> {
         let ruled = ruled(&format!("[[rule]]\npath = '/d'\nregion = [{regions}]\n"));
-        hints(ruled.plan(b"/d").expect("a plan"), size_bytes)
+        hints(ruled.plan(b"/d").expect("a plan"), size_bytes, 0)
     }
 
     fn segments(ranges: &[(u64, u64)]) -> Extent {
@@ -407,6 +492,49 @@ mod tests {
         assert!(ruled.report().dropped > 0 && ruled.report().files == 0);
     }
 
+    #[test]
+    fn what_is_left_of_regions_is_hinted() {
+        let rest = |regions: &str, from| {
+            let ruled = ruled(&format!("[[rule]]\npath = '/d'\nregion = [{regions}]\n"));
+            hints(ruled.plan(b"/d").expect("a plan"), Some(100), from)
+        };
+        let in_order = |ranges: &[(u64, u64)]| [(segments(ranges), Order::Given)];
+        assert_eq!(rest("{length = 5}, {offset = 9, length = 5}", 11), in_order(&[(11, 3)]));
+        assert_eq!(rest("{length = 5}, {offset = 9}", 0), in_order(&[(0, 5), (9, 91)]));
+        assert_eq!(rest("{length = 5}", 5), []);
+        let strided = |offset_bytes, count| {
+            let first = Segment { offset_bytes, length_bytes: 2 };
+            [(Extent::Strided { first, stride_bytes: 10, count }, Order::Given)]
+        };
+        let parts = "{offset = 10, length = 2, stride = 10, pattern = 'strided', count = 4}";
+        assert_eq!(rest(parts, 10), strided(10, 4));
+        assert_eq!(rest(parts, 11), strided(20, 3));
+        assert_eq!(rest(parts, 41), []);
+    }
+
+    #[test]
+    fn a_plan_begins_anew_where_its_process_has_gone_back() {
+        let mut session = session();
+        session.accesses.rules = Some(ruled("[[rule]]\npath = '/no/**'\nrequest = '1MiB'\n"));
+        let rules = session.accesses.rules.as_mut().expect("rules");
+        rules.opened(PROCESS, b"/no/such/file", (FILE, Some(1 << 30)));
+        session.take_ruled();
+        let stream = |session: &Session| {
+            let rules = session.accesses.rules.as_ref().expect("rules");
+            assert_eq!((rules.streams.len(), session.streams, rules.counts.files), (1, 1, 1));
+            rules.streams[0].stream
+        };
+        let first = stream(&session);
+        for mib in [0, 1000, 2, 3, 4, 5, 6, 7, 8, 9] {
+            assert_eq!(stream(&session), first);
+            let rules = session.accesses.rules.as_mut().expect("rules");
+            rules.has_read(PROCESS, FILE, (mib << 20, 4096));
+            rules.has_read(ReaderId(8), FILE, (0, 4096));
+            session.take_ruled();
+        }
+        assert_ne!(stream(&session), first);
+    }
+
     fn opened(session: &mut Session, process: ReaderId, file: FileId) {
         let rules = session.accesses.rules.as_mut().expect("rules");
         rules.opened(process, b"/no/such/file", (file, Some(1 << 20)));
@@ -439,7 +567,7 @@ mod tests {
         }
         let rules = session.accesses.rules.as_ref().expect("rules");
         assert_eq!((session.streams, rules.streams.len()), (STREAMS_MAX, STREAMS_MAX));
-        assert_eq!(rules.streams[0].file, FileId(5));
+        assert_eq!(rules.streams[0].opened.file, FileId(5));
     }
 
     #[test]
