@@ -107,8 +107,7 @@ impl Session {
                 self.introduced += u64::from(begins_program);
                 program.skip_repeated(self.skips_repeated);
                 program.want_reads(self.interest);
-                let is_followed = self.accesses.watches(now);
-                self.walking.begin(&mut program, &name, is_followed, now);
+                self.walking.begin(&mut program, now);
                 self.begins_program(&mut program, parent, &name);
                 if known {
                     self.observed.observer.watch(program.reader().0);

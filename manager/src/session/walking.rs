@@ -13,7 +13,6 @@
 //! calls about names wait is known. Their records are then read and dropped.
 
 mod interest;
-mod kin;
 
 use std::collections::HashMap;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -25,7 +24,6 @@ use foretell_policy::{HinterId, Nanos, ReaderId, StreamId};
 use foretell_protocol::{STALL_THRESHOLD_NS, Touch};
 
 use self::interest::{LOOK_MIN, QUIET};
-use self::kin::Kin;
 use super::Session;
 use super::accesses::Accesses;
 use super::arguments::Arguments;
@@ -66,10 +64,6 @@ pub(crate) struct Walker {
     /// Its number among the walkers.
     number: u64,
     begun_at: Nanos,
-    /// Its program, of a process that is watched from its start.
-    program: Option<Arc<str>>,
-    /// Walks of its kind have been in vain, so it is left alone while it is young.
-    is_in_vain: bool,
     /// When voluntary switches may have it watched again, and the pause before.
     glimpse_at: Nanos,
     glimpse: Nanos,
@@ -125,7 +119,6 @@ pub(crate) struct Walking {
     next_look: usize,
     memory_bytes: usize,
     ended: walks::Counts,
-    kin: Kin,
     name_stall_s: f64,
     /// Folders with all below them that were disclosed.
     trees: HashMap<PathBuf, (Visits, StreamId)>,
@@ -145,7 +138,6 @@ impl Walking {
             next_look: 0,
             memory_bytes: 0,
             ended: walks::Counts::default(),
-            kin: Kin::default(),
             name_stall_s: 0.0,
             trees: HashMap::new(),
         }
@@ -156,15 +148,11 @@ impl Walking {
         self.memory_bytes
     }
 
-    /// Watches a program from its start, unless `is_needed` is not and walks of its kind have been in vain.
-    pub(super) fn begin(&mut self, program: &mut Program, name: &str, is_needed: bool, now: Nanos) {
+    /// Watches a program from its start.
+    pub(super) fn begin(&mut self, program: &mut Program, now: Nanos) {
         program.walker = self.walker(now);
         program.walker.stalls = program.counters().stalls();
-        program.walker.is_in_vain = self.kin.leaves_alone(name);
-        if !program.walker.is_in_vain {
-            program.walker.program = Some(name.into());
-        }
-        if self.can_watch(program) && (is_needed || !program.walker.is_in_vain) {
+        if self.can_watch(program) {
             program.want_names(true);
             self.interval = LOOK_MIN;
             self.looks_at = self.looks_at.min(Nanos(now.0 + LOOK_MIN.as_nanos() as u64));
@@ -211,7 +199,6 @@ impl Walking {
         let Some(files) = known.files.filter(|_| self.is_on || self.follows_all) else {
             return walker.count_quick(touches);
         };
-        let is_walked = self.is_on && !walker.is_left_alone(now);
         let mut quick_touches = walker.quick_touches;
         let (names, walk) = walker.path_made();
         names.begin_turn(touches);
@@ -220,7 +207,7 @@ impl Walking {
             let Some((folder, name)) = place else { continue };
             let (accesses, mounts) = &mut known.accesses;
             accesses.touch(ReaderId(process), (folder, name), touch, mounts);
-            if !is_walked {
+            if !self.is_on {
                 continue;
             }
             let Some(action) = action_of(touch) else { continue };
@@ -232,7 +219,7 @@ impl Walking {
             walk.touch(walks::Touch { folder, name, action, waited });
         }
         walker.quick_touches = quick_touches;
-        walker.is_due = is_walked;
+        walker.is_due = self.is_on;
     }
 
     /// Names that were looked up ahead and used, by programs that have ended.
@@ -258,12 +245,8 @@ impl Walking {
 
     /// As `end`, of a process without the library.
     pub(super) fn end_walker(&mut self, walker: &mut Walker) -> Option<StreamId> {
-        let counts = walker.path.take().map(|path| path.1.counts());
-        if let Some(program) = walker.program.take() {
-            let walks::Counts { names_ahead, names_used } = counts.unwrap_or_default();
-            self.kin.has_ended(program, names_ahead, names_used);
-        }
-        if let Some(counts) = counts {
+        if let Some(path) = walker.path.take() {
+            let counts = path.1.counts();
             self.ended.names_ahead += counts.names_ahead;
             self.ended.names_used += counts.names_used;
         }
@@ -494,7 +477,6 @@ impl Session {
         let is_busy = |program: &Program| {
             let walker = &program.walker;
             program.wants_names()
-                && !walker.is_left_alone(now)
                 && now.saturating_sub(walker.touched_at.max(walker.stalled_at)) < QUIET
         };
         let look = Duration::from_nanos(self.walking.looks_at.saturating_sub(now).0);

@@ -63,17 +63,9 @@ impl Walker {
         is_noise && has_begun
     }
 
-    /// Whether it is young, and walks of its kind have been in vain.
-    pub(super) fn is_left_alone(&self, now: Nanos) -> bool {
-        self.is_in_vain && now.saturating_sub(self.begun_at) < YOUNG
-    }
-
     /// Whether it need not be watched. `is_read`: files are read ahead of it.
     fn is_quiet(&mut self, now: Nanos, is_read: bool) -> bool {
         let since = |at| now.saturating_sub(at);
-        if self.is_left_alone(now) {
-            return true;
-        }
         if self.quick_touches > QUICK_MAX && !is_read && self.under_way == 0 {
             return true;
         }
