@@ -179,7 +179,9 @@ impl Lease {
 
     /// The most fetches that it may have in flight at `device`, which serves so many at once, as far as it knows.
     pub(crate) fn most_in_flight(&self, device: DeviceId, serves: Option<f64>) -> usize {
-        self.shares.lock().devices.limit(Instant::now(), (device, self.id), serves)
+        let mut state = self.shares.lock();
+        let is_only_one = state.members.len() == 1;
+        state.devices.limit(Instant::now(), (device, self.id), serves, is_only_one)
     }
 
     /// The manager has so many fetches in flight at `device`, and may want more if it `is_held_back`.

@@ -1,8 +1,9 @@
 //! The devices that managers of one process fetch from, and how many fetches each manager may have in flight there.
 //!
-//! * **A.** A manager that is alone at a device has as many in flight as its policy finds worthwhile.
-//! * **B.** Several that fetch divide a *pool*, which is deep enough for the device to be as fast as with any number. Each may
-//!   have an equal share, and what others leave of the pool.
+//! * **A.** A manager that is the only one has as many in flight as its policy finds worthwhile.
+//! * **B.** Several divide a *pool*, which is deep enough for the device to be as fast as with any number. Each that fetches may
+//!   have an equal share, and what others leave of the pool. The pool is a bound also while only one fetches, because the first
+//!   read of another run waits behind all that is in flight.
 //! * **C.** While a run that fetches nothing waits for reads of its own, the pool is only what the device serves at once, since
 //!   its reads queue behind all fetches. It has a share like the others, which nobody else uses.
 //!
@@ -73,14 +74,16 @@ impl Devices {
     }
 
     /// The most fetches that `manager` may have in flight at the device, which serves so many at once as far as it has measured.
+    /// `is_only_one`: there is no other manager.
     pub(super) fn limit(
         &mut self,
         now: Instant,
         (id, manager): (DeviceId, u64),
         serves: Option<f64>,
+        is_only_one: bool,
     ) -> usize {
         let device = self.device(id);
-        let limit = device.limit(now, manager);
+        let limit = if is_only_one { usize::MAX } else { device.limit(now, manager) }; // A
         // With a bound, no more than that is seen to be served at once.
         let is_bounded = limit != usize::MAX;
         device.serves = match (serves, device.serves) {
@@ -132,9 +135,8 @@ impl Device {
         let fetching = others().filter(|user| user.fetches()).count() as f64 + 1.0;
         let waiting = others().filter(|user| user.waits(now)).count() as f64;
         let per_server = match waiting > 0.0 {
-            true => 1.0,                                   // C
-            false if fetching == 1.0 => return usize::MAX, // A
-            false => DEPTH_PER_SERVER,                     // B
+            true => 1.0,               // C
+            false => DEPTH_PER_SERVER, // B
         };
         let pool = self.serves.map_or(POOL_FIRST, |serves| per_server * serves);
         let share = pool / (fetching + waiting);
@@ -157,22 +159,23 @@ mod tests {
 
     fn limits(devices: &mut Devices, managers: &[u64]) -> Vec<usize> {
         let now = Instant::now();
-        let limit = |&manager: &u64| devices.limit(now, (DISK, manager), None);
+        let limit = |&manager: &u64| devices.limit(now, (DISK, manager), None, false);
         managers.iter().map(limit).collect()
     }
 
     /// Of a device that serves 8 at once.
     fn known() -> Devices {
         let mut devices = Devices::default();
-        devices.limit(Instant::now(), (DISK, 0), Some(8.0));
+        devices.limit(Instant::now(), (DISK, 0), Some(8.0), true);
         devices
     }
 
     #[test]
-    fn one_alone_is_not_bounded_and_several_have_equal_shares() {
+    fn the_only_one_is_not_bounded_and_several_have_equal_shares() {
         let mut devices = known();
+        assert_eq!(devices.limit(Instant::now(), (DISK, 1), None, true), usize::MAX);
         devices.note((DISK, 1), 1000, false);
-        assert_eq!(limits(&mut devices, &[1]), [usize::MAX]);
+        assert_eq!(limits(&mut devices, &[1]), [160], "another may come to read");
         // The second has its share, though the first has more in flight.
         assert_eq!(limits(&mut devices, &[2]), [80]);
         devices.note((DISK, 2), 80, true);
@@ -180,10 +183,11 @@ mod tests {
         devices.note((DISK, 1), 80, true);
         devices.note((DISK, 3), 40, true);
         assert_eq!(limits(&mut devices, &[1, 2, 3]), [53, 53, 53]);
-        assert_eq!(devices.limit(Instant::now(), (DeviceId(2), 3), None), usize::MAX);
+        let nothing_known = devices.limit(Instant::now(), (DeviceId(2), 3), None, false);
+        assert_eq!(nothing_known, POOL_FIRST as usize);
         devices.leave(1);
         devices.leave(2);
-        assert_eq!(limits(&mut devices, &[3]), [usize::MAX]);
+        assert_eq!(limits(&mut devices, &[3]), [160]);
     }
 
     #[test]
@@ -217,7 +221,7 @@ mod tests {
         assert_eq!(limits(&mut devices, &[1]), [159]);
         devices.note((DISK, 2), 0, false);
         devices.waits((DISK, 2), Instant::now());
-        assert_eq!(limits(&mut devices, &[1]), [usize::MAX]);
+        assert_eq!(limits(&mut devices, &[1]), [160]);
     }
 
     #[test]
@@ -225,11 +229,11 @@ mod tests {
         let mut devices = known();
         let now = Instant::now();
         devices.waits((DISK, 2), now + Duration::from_secs(60));
-        assert_eq!(devices.limit(now, (DISK, 1), Some(2.0)), 4);
-        assert_eq!(devices.limit(now, (DISK, 1), Some(10.0)), 4);
-        assert_eq!(devices.limit(now, (DISK, 1), None), 5);
+        assert_eq!(devices.limit(now, (DISK, 1), Some(2.0), false), 4);
+        assert_eq!(devices.limit(now, (DISK, 1), Some(10.0), false), 4);
+        assert_eq!(devices.limit(now, (DISK, 1), None, false), 5);
         devices.leave(2);
-        devices.limit(now, (DISK, 1), Some(2.0));
+        devices.limit(now, (DISK, 1), Some(2.0), true);
         devices.note((DISK, 2), 1, true);
         assert_eq!(limits(&mut devices, &[1]), [20]);
     }
@@ -239,7 +243,7 @@ mod tests {
         let mut devices = known();
         devices.note((DISK, 1), 80, true);
         for at in 2..1000 {
-            devices.limit(Instant::now(), (DeviceId(at), 1), Some(3.0));
+            devices.limit(Instant::now(), (DeviceId(at), 1), Some(3.0), false);
         }
         assert!(devices.0.len() <= REMEMBERED_MAX);
         assert_eq!(limits(&mut devices, &[2]), [80], "one that is in use is not forgotten");
