@@ -1,7 +1,7 @@
 //! One budget for the managers of several runs in a process.
 //!
 //! Each manager has a policy of its own, for its own programs. What they share is memory: a manager fetches up to a limit,
-//! which it asks for in each turn (`Lease::tell`). They also share devices ([`devices`]).
+//! which it asks for in each turn (`Lease::tell`). They also share devices (`devices.rs`).
 //!
 //! * Managers with something to fetch get equal shares. One that needs less than its share leaves the rest to the others.
 //! * A manager that had more when another came keeps what it has fetched, and fetches nothing until its programs have read it
@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use foretell_policy::DeviceId;
 
 use self::devices::Devices;
+pub(crate) use self::devices::Measured;
 use crate::driver::done::DoneQueue;
 use crate::reads::BLOCK_BYTES;
 use crate::threads::Threads;
@@ -177,11 +178,11 @@ impl Lease {
         self.shares.lock().tell(self.id, now, is_active, held_blocks)
     }
 
-    /// The most fetches that it may have in flight at `device`, which serves so many at once, as far as it knows.
-    pub(crate) fn most_in_flight(&self, device: DeviceId, serves: Option<f64>) -> usize {
+    /// The most fetches that it may have in flight at `device`, of which it has measured this.
+    pub(crate) fn most_in_flight(&self, device: DeviceId, measured: Option<Measured>) -> usize {
         let mut state = self.shares.lock();
         let is_only_one = state.members.len() == 1;
-        state.devices.limit(Instant::now(), (device, self.id), serves, is_only_one)
+        state.devices.limit(Instant::now(), (device, self.id), measured, is_only_one)
     }
 
     /// The manager has so many fetches in flight at `device`, and may want more if it `is_held_back`.

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::Session;
 use crate::reads::BLOCK_BYTES;
 use crate::report::{BlockReport, HintReport, NameReport, ProgramReport, SourceReport};
-use crate::shares::Lease;
+use crate::shares::Measured;
 
 /// What a manager does at a moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -96,6 +96,9 @@ const SHARE_DIVISOR: u32 = 4;
 /// A judgement that they wait holds for so long: a read of theirs may wait behind many fetches.
 const BELIEVED: Duration = Duration::from_millis(200);
 
+/// A device with so many fetches in flight for each that it serves at once is full, as for the policy.
+const FULL_PER_SERVER: f64 = 2.0;
+
 /// Devices at a time. A record may name any.
 const DEVICES_MAX: usize = 64;
 
@@ -160,8 +163,12 @@ impl Session {
 
     /// The most fetches and lookups that may be in flight at `device`.
     pub(super) fn most_in_flight(&self, device: DeviceId) -> usize {
-        let most = |lease: &Lease| lease.most_in_flight(device, self.policy.served_at_once(device));
-        self.lease.as_ref().map_or(usize::MAX, most)
+        let Some(lease) = &self.lease else { return usize::MAX };
+        let measured = self.policy.served_at_once(device).map(|serves| {
+            let is_full = self.policy.in_flight(device) as f64 >= FULL_PER_SERVER * serves;
+            Measured { serves, is_full }
+        });
+        lease.most_in_flight(device, measured)
     }
 
     /// Tells the other sessions what is in flight at `device`, and whether there might be more.

@@ -1,16 +1,18 @@
 //! The devices that managers of one process fetch from, and how many fetches each manager may have in flight there.
 //!
 //! * **A.** A manager that is the only one has as many in flight as its policy finds worthwhile.
-//! * **B.** Several divide a *pool*, which is deep enough for the device to be as fast as with any number. Each that fetches may
-//!   have an equal share, and what others leave of the pool. The pool is a bound also while only one fetches, because the first
-//!   read of another run waits behind all that is in flight.
+//! * **B.** Several divide a *pool*, which is deep enough for the device to be as fast as with any number. Each that fetches
+//!   may have an equal share, and what others leave of the pool. The pool is a bound also while only one fetches, because the
+//!   first read of another run waits behind all that is in flight.
 //! * **C.** While a run that fetches nothing waits for reads of its own, the pool is only what the device serves at once, since
 //!   its reads queue behind all fetches. It has a share like the others, which nobody else uses.
 //!
-//! How many the device serves at once is what the best informed of the policies has measured, while nothing bounded it.
+//! How many the device serves at once is what the policies have measured. A measurement counts as it is if the manager had more
+//! in flight than that. Otherwise more might be served, and it only raises what was known before. As long as nothing is known,
+//! there is no bound in case B: each policy begins with a moderate depth itself.
 //!
-//! Each manager may have one fetch in flight in any case. So one that must hold back has a fetch of its own in flight, whose end
-//! wakes it, and managers need not wake each other.
+//! Each manager may have one fetch in flight in any case. So one that must hold back has a fetch of its own in flight, whose
+//! end wakes it, and managers need not wake each other.
 //!
 //! Not here: lookups ahead of programs, which the pools of threads bound; and programs without foretell, which are not seen.
 
@@ -22,11 +24,20 @@ use foretell_policy::DeviceId;
 /// each costs 17 % of the speed, 10 costs 8 %, and 20 costs 2 %.
 const DEPTH_PER_SERVER: f64 = 20.0;
 
-/// The pool of a device of which nothing is measured: what the policy begins with.
+/// C: the pool of a device of which nothing is measured: what the policy begins with.
 const POOL_FIRST: f64 = 32.0;
 
 /// Devices that are remembered without a manager.
 const REMEMBERED_MAX: usize = 64;
+
+/// What a policy has measured of a device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Measured {
+    /// How many fetches it serves at once.
+    pub(crate) serves: f64,
+    /// Whether more are in flight.
+    pub(crate) is_full: bool,
+}
 
 /// All devices.
 #[derive(Debug, Default)]
@@ -73,24 +84,21 @@ impl Devices {
         self.0.last_mut().expect("it was pushed")
     }
 
-    /// The most fetches that `manager` may have in flight at the device, which serves so many at once as far as it has measured.
-    /// `is_only_one`: there is no other manager.
+    /// The most fetches that `manager` may have in flight at the device, of which it has measured this. `is_only_one`: there is
+    /// no other manager.
     pub(super) fn limit(
         &mut self,
         now: Instant,
         (id, manager): (DeviceId, u64),
-        serves: Option<f64>,
+        measured: Option<Measured>,
         is_only_one: bool,
     ) -> usize {
         let device = self.device(id);
-        let limit = if is_only_one { usize::MAX } else { device.limit(now, manager) }; // A
-        // With a bound, no more than that is seen to be served at once.
-        let is_bounded = limit != usize::MAX;
-        device.serves = match (serves, device.serves) {
-            (Some(now), Some(before)) if is_bounded => Some(now.max(before)),
-            (now, before) => now.or(before),
-        };
-        limit
+        if let Some(Measured { serves, is_full }) = measured {
+            let before = device.serves.filter(|_| !is_full).unwrap_or(0.0);
+            device.serves = Some(serves.max(before));
+        }
+        if is_only_one { usize::MAX } else { device.limit(now, manager) } // A
     }
 
     /// `manager` has so many fetches in flight, and may want more.
@@ -134,11 +142,11 @@ impl Device {
         let others = || self.users.iter().filter(|user| user.manager != manager);
         let fetching = others().filter(|user| user.fetches()).count() as f64 + 1.0;
         let waiting = others().filter(|user| user.waits(now)).count() as f64;
-        let per_server = match waiting > 0.0 {
-            true => 1.0,               // C
-            false => DEPTH_PER_SERVER, // B
+        let pool = match (self.serves, waiting > 0.0) {
+            (serves, true) => serves.unwrap_or(POOL_FIRST), // C
+            (Some(serves), false) => DEPTH_PER_SERVER * serves, // B
+            (None, false) => return usize::MAX,
         };
-        let pool = self.serves.map_or(POOL_FIRST, |serves| per_server * serves);
         let share = pool / (fetching + waiting);
         let taken = |user: &User| match (user.in_flight as f64, user.is_held_back) {
             (in_flight, true) => in_flight.max(share),
@@ -157,6 +165,10 @@ mod tests {
 
     const DISK: DeviceId = DeviceId(1);
 
+    fn measured(serves: f64, is_full: bool) -> Measured {
+        Measured { serves, is_full }
+    }
+
     fn limits(devices: &mut Devices, managers: &[u64]) -> Vec<usize> {
         let now = Instant::now();
         let limit = |&manager: &u64| devices.limit(now, (DISK, manager), None, false);
@@ -166,7 +178,7 @@ mod tests {
     /// Of a device that serves 8 at once.
     fn known() -> Devices {
         let mut devices = Devices::default();
-        devices.limit(Instant::now(), (DISK, 0), Some(8.0), true);
+        devices.limit(Instant::now(), (DISK, 0), Some(measured(8.0, true)), true);
         devices
     }
 
@@ -184,7 +196,7 @@ mod tests {
         devices.note((DISK, 3), 40, true);
         assert_eq!(limits(&mut devices, &[1, 2, 3]), [53, 53, 53]);
         let nothing_known = devices.limit(Instant::now(), (DeviceId(2), 3), None, false);
-        assert_eq!(nothing_known, POOL_FIRST as usize);
+        assert_eq!(nothing_known, usize::MAX);
         devices.leave(1);
         devices.leave(2);
         assert_eq!(limits(&mut devices, &[3]), [160]);
@@ -225,17 +237,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_under_a_bound_lowers_no_pool() {
+    fn what_is_measured_with_few_in_flight_lowers_no_pool() {
         let mut devices = known();
         let now = Instant::now();
         devices.waits((DISK, 2), now + Duration::from_secs(60));
-        assert_eq!(devices.limit(now, (DISK, 1), Some(2.0), false), 4);
-        assert_eq!(devices.limit(now, (DISK, 1), Some(10.0), false), 4);
-        assert_eq!(devices.limit(now, (DISK, 1), None, false), 5);
-        devices.leave(2);
-        devices.limit(now, (DISK, 1), Some(2.0), true);
-        devices.note((DISK, 2), 1, true);
-        assert_eq!(limits(&mut devices, &[1]), [20]);
+        let mut limit = |measured| devices.limit(now, (DISK, 1), measured, false);
+        assert_eq!(limit(Some(measured(2.0, false))), 4);
+        assert_eq!(limit(Some(measured(10.0, false))), 5);
+        assert_eq!(limit(None), 5);
+        assert_eq!(limit(Some(measured(6.0, true))), 3);
+        devices.waits((DeviceId(2), 2), now + Duration::from_secs(60));
+        let unknown = devices.limit(now, (DeviceId(2), 1), None, false);
+        assert_eq!(unknown, POOL_FIRST as usize / 2);
     }
 
     #[test]
@@ -243,7 +256,7 @@ mod tests {
         let mut devices = known();
         devices.note((DISK, 1), 80, true);
         for at in 2..1000 {
-            devices.limit(Instant::now(), (DeviceId(at), 1), Some(3.0), false);
+            devices.limit(Instant::now(), (DeviceId(at), 1), Some(measured(3.0, true)), false);
         }
         assert!(devices.0.len() <= REMEMBERED_MAX);
         assert_eq!(limits(&mut devices, &[2]), [80], "one that is in use is not forgotten");
