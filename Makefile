@@ -44,6 +44,7 @@ bench: ## Measure, and print the figures of docs/results/performance.md
 	scripts/bench-programs $(TARGET_DIR)/release
 	scripts/bench-starts $(TARGET_DIR)/release
 	scripts/bench-daemon $(TARGET_DIR)/release
+	scripts/bench-sharing $(TARGET_DIR)/release
 	scripts/bench-replay $(TARGET_DIR)/release
 	scripts/bench-cold-start $(TARGET_DIR)/release
 	$(CARGO) bench --locked --quiet --manifest-path bench/Cargo.toml
