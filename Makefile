@@ -36,7 +36,7 @@ docs: ## Check the links of the documentation, and build it as a book into targe
 	@scripts/need build
 	@CARGO="$(CARGO)" scripts/docs
 
-bench: ## Measure, and print the figures of docs/results/performance.md
+bench: ## Measure, and print the figures of docs/results/performance.md and advice.md
 	@scripts/need build
 	$(CARGO) build --release --locked -p foretell
 	scripts/bench $(TARGET_DIR)/release
@@ -46,6 +46,7 @@ bench: ## Measure, and print the figures of docs/results/performance.md
 	scripts/bench-daemon $(TARGET_DIR)/release
 	scripts/bench-sharing $(TARGET_DIR)/release
 	scripts/bench-replay $(TARGET_DIR)/release
+	scripts/bench-advice $(TARGET_DIR)/release
 	scripts/bench-cold-start $(TARGET_DIR)/release
 	$(CARGO) bench --locked --quiet --manifest-path bench/Cargo.toml
 	$(CARGO) run --release --locked --quiet --manifest-path bench/Cargo.toml --bin policy-scale -- \
