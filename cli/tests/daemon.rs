@@ -98,6 +98,10 @@ fn a_daemon_drains_and_leaves_nothing() {
     assert!(!notes.contains("the program ran"), "{notes}");
     assert_eq!(daemon.process.wait().expect("it ends").code(), Some(0));
     assert!(!daemon.path().exists());
+    // One without runs has nothing to wait for.
+    let mut daemon = Daemon::start_with(&["--drain", "60min"]);
+    daemon.signal(Signal::TERM);
+    wait_until("its end", || daemon.process.try_wait().expect("a child").is_some());
     // A second signal ends it though a run is under way, which goes on, and says so in its summary alone.
     for form in [&["run"][..], &["run", "-q"]] {
         let mut daemon = Daemon::start_with(&["--drain", "60min"]);

@@ -75,8 +75,6 @@ impl Hall {
     /// Hears requests `until` then.
     pub(super) fn hear(&mut self, until: Until) {
         loop {
-            let due = self.due_in(until);
-            self.wait(due);
             let now = Instant::now();
             let is_asked = rustix::io::read(&*self.stop, &mut [0u8; 8]).is_ok();
             let is_over = match until {
@@ -94,6 +92,8 @@ impl Hall {
             while let Some((socket, peer, permit)) = self.asking.next(now) {
                 self.begin(socket, peer, permit);
             }
+            let due = self.due_in(until);
+            self.wait(due);
         }
     }
 
