@@ -187,10 +187,10 @@ impl Lease {
 
     /// The manager has so many fetches in flight at `device`, and may want more if it `is_held_back`.
     pub(crate) fn note_in_flight(&self, device: DeviceId, in_flight: usize, is_held_back: bool) {
-        let mut state = self.shares.lock();
-        state.devices.note((device, self.id), in_flight, is_held_back);
+        let (mut state, now) = (self.shares.lock(), Instant::now());
+        state.devices.note(now, (device, self.id), in_flight, is_held_back);
         if in_flight > 0 {
-            state.fetches(self.id, Instant::now());
+            state.fetches(self.id, now);
         }
     }
 

@@ -4,7 +4,7 @@
 //! * **B.** Several divide a *pool*, which is deep enough for the device to be as fast as with any number. Each that fetches
 //!   may have an equal share, and what others leave of the pool. The pool is a bound also while only one fetches, because the
 //!   first read of another run waits behind all that is in flight.
-//! * **C.** While a run that fetches nothing waits for reads of its own, the pool is only what the device serves at once, since
+//! * **C.** While a run that has fetched nothing for a while ([`UNHINTED`]) waits for reads of its own, the pool is only what the device serves at once, since
 //!   its reads queue behind all fetches. It has a share like the others, which nobody else uses.
 //!
 //! How many the device serves at once is what the policies have measured. A measurement counts as it is if the manager had more
@@ -16,7 +16,7 @@
 //!
 //! Not here: lookups ahead of programs, which the pools of threads bound; and programs without foretell, which are not seen.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use foretell_policy::DeviceId;
 
@@ -26,6 +26,9 @@ const DEPTH_PER_SERVER: f64 = 20.0;
 
 /// C: the pool of a device of which nothing is measured: what the policy begins with.
 const POOL_FIRST: f64 = 32.0;
+
+/// C: a manager that has had no fetch in flight for so long has no hints. One with hints reads some blocks by itself, too.
+const UNHINTED: Duration = Duration::from_secs(1);
 
 /// Devices that are remembered without a manager.
 const REMEMBERED_MAX: usize = 64;
@@ -58,6 +61,8 @@ struct User {
     in_flight: usize,
     /// Whether it may want more than it may have.
     is_held_back: bool,
+    /// When it last had a fetch in flight.
+    fetched_at: Option<Instant>,
     /// Its programs wait for reads of their own until then, as far as is known.
     waits_until: Option<Instant>,
 }
@@ -68,7 +73,8 @@ impl User {
     }
 
     fn waits(&self, now: Instant) -> bool {
-        !self.fetches() && self.waits_until.is_some_and(|until| until > now)
+        let has_hints = self.fetched_at.is_some_and(|at| now < at + UNHINTED);
+        !self.fetches() && !has_hints && self.waits_until.is_some_and(|until| until > now)
     }
 }
 
@@ -104,6 +110,7 @@ impl Devices {
     /// `manager` has so many fetches in flight, and may want more.
     pub(super) fn note(
         &mut self,
+        now: Instant,
         (id, manager): (DeviceId, u64),
         in_flight: usize,
         is_held_back: bool,
@@ -113,6 +120,7 @@ impl Devices {
         if fetches || device.users.iter().any(|user| user.manager == manager) {
             let user = device.user(manager);
             (user.in_flight, user.is_held_back) = (in_flight, is_held_back);
+            user.fetched_at = if fetches { Some(now) } else { user.fetched_at };
         }
     }
 
@@ -131,8 +139,9 @@ impl Device {
     fn user(&mut self, manager: u64) -> &mut User {
         let at = self.users.iter().position(|user| user.manager == manager);
         let at = at.unwrap_or_else(|| {
-            let (in_flight, is_held_back, waits_until) = (0, false, None);
-            self.users.push(User { manager, in_flight, is_held_back, waits_until });
+            let (in_flight, is_held_back) = (0, false);
+            let (fetched_at, waits_until) = (None, None);
+            self.users.push(User { manager, in_flight, is_held_back, fetched_at, waits_until });
             self.users.len() - 1
         });
         &mut self.users[at]
@@ -161,7 +170,6 @@ impl Device {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     const DISK: DeviceId = DeviceId(1);
 
@@ -186,14 +194,14 @@ mod tests {
     fn the_only_one_is_not_bounded_and_several_have_equal_shares() {
         let mut devices = known();
         assert_eq!(devices.limit(Instant::now(), (DISK, 1), None, true), usize::MAX);
-        devices.note((DISK, 1), 1000, false);
+        devices.note(Instant::now(), (DISK, 1), 1000, false);
         assert_eq!(limits(&mut devices, &[1]), [160], "another may come to read");
         // The second has its share, though the first has more in flight.
         assert_eq!(limits(&mut devices, &[2]), [80]);
-        devices.note((DISK, 2), 80, true);
+        devices.note(Instant::now(), (DISK, 2), 80, true);
         assert_eq!(limits(&mut devices, &[1, 2]), [80, 80]);
-        devices.note((DISK, 1), 80, true);
-        devices.note((DISK, 3), 40, true);
+        devices.note(Instant::now(), (DISK, 1), 80, true);
+        devices.note(Instant::now(), (DISK, 3), 40, true);
         assert_eq!(limits(&mut devices, &[1, 2, 3]), [53, 53, 53]);
         let nothing_known = devices.limit(Instant::now(), (DeviceId(2), 3), None, false);
         assert_eq!(nothing_known, usize::MAX);
@@ -205,10 +213,10 @@ mod tests {
     #[test]
     fn what_one_does_not_want_the_others_have() {
         let mut devices = known();
-        devices.note((DISK, 1), 5, false);
-        devices.note((DISK, 2), 80, true);
+        devices.note(Instant::now(), (DISK, 1), 5, false);
+        devices.note(Instant::now(), (DISK, 2), 80, true);
         assert_eq!(limits(&mut devices, &[2, 1]), [155, 80]);
-        devices.note((DISK, 2), 155, true);
+        devices.note(Instant::now(), (DISK, 2), 155, true);
         assert_eq!(limits(&mut devices, &[1]), [80], "it may want more at any time");
     }
 
@@ -216,10 +224,10 @@ mod tests {
     fn a_run_that_waits_for_its_own_reads_has_a_share_of_what_is_served_at_once() {
         let mut devices = known();
         let soon = Instant::now() + Duration::from_secs(60);
-        devices.note((DISK, 1), 500, false);
+        devices.note(Instant::now(), (DISK, 1), 500, false);
         devices.waits((DISK, 2), soon);
         assert_eq!(limits(&mut devices, &[1]), [4]);
-        devices.note((DISK, 3), 1, true);
+        devices.note(Instant::now(), (DISK, 3), 1, true);
         assert_eq!(limits(&mut devices, &[1, 3]), [2, 2]);
         for at in 4..100 {
             devices.waits((DISK, at), soon);
@@ -227,11 +235,14 @@ mod tests {
         assert_eq!(limits(&mut devices, &[1, 3]), [1, 1], "each may have one");
         // One that fetches has its share of the fetches, and a wait ends.
         let mut devices = known();
-        devices.note((DISK, 1), 500, false);
+        devices.note(Instant::now(), (DISK, 1), 500, false);
         devices.waits((DISK, 2), soon);
-        devices.note((DISK, 2), 1, false);
+        devices.note(Instant::now(), (DISK, 2), 1, false);
         assert_eq!(limits(&mut devices, &[1]), [159]);
-        devices.note((DISK, 2), 0, false);
+        let later = Instant::now() + UNHINTED;
+        devices.note(Instant::now(), (DISK, 2), 0, false);
+        assert_eq!(limits(&mut devices, &[1]), [160], "it has hints");
+        assert_eq!(devices.limit(later, (DISK, 1), None, false), 4);
         devices.waits((DISK, 2), Instant::now());
         assert_eq!(limits(&mut devices, &[1]), [160]);
     }
@@ -254,7 +265,7 @@ mod tests {
     #[test]
     fn few_devices_are_remembered() {
         let mut devices = known();
-        devices.note((DISK, 1), 80, true);
+        devices.note(Instant::now(), (DISK, 1), 80, true);
         for at in 2..1000 {
             devices.limit(Instant::now(), (DeviceId(at), 1), Some(measured(3.0, true)), false);
         }
