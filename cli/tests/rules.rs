@@ -47,7 +47,7 @@ fn mistakes_are_told_one_a_line_and_the_command_fails() {
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()));
     let said = text(&output.stderr);
     let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines.len(), 3, "{said}");
+    assert_eq!(lines.len(), 2, "{said}");
     let unknown =
         "foretell: standard input: line 2, column 1: unknown key \"paht\"; did you mean \"path\"?";
     assert!(lines.contains(&unknown), "{said}");
