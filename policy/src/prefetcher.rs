@@ -183,7 +183,7 @@ impl Prefetcher {
             first = first.min(GUESS_FIRST + GUESS_GROWTH.saturating_mul(stream.cursor.reads()));
         }
         if stream.has_gaps && accuracy >= GAPS_ACCURACY_MIN {
-            return first;
+            return first.saturating_add_signed(stream.balance.max(0));
         }
         if accuracy == 1.0 {
             return first.saturating_add_signed(stream.balance).max(ALLOWANCE_MIN as u64);

@@ -97,6 +97,13 @@ impl Listener {
     /// The error of `accept`, for example too many open files.
     pub fn accept(&self) -> io::Result<Option<Connection>> {
         loop {
+            // Another process with the same socket may have it wait.
+            let mut waiting =
+                libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one structure is passed, which lives for the call.
+            if unsafe { libc::poll(&raw mut waiting, 1, 0) } == 0 {
+                return Ok(None);
+            }
             // SAFETY: null addresses are allowed: the peer's name is not wanted.
             let fd = unsafe {
                 libc::accept4(

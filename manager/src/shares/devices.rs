@@ -124,9 +124,12 @@ impl Devices {
         }
     }
 
-    /// Programs of `manager` wait for reads of their own.
+    /// Programs of `manager` wait for reads of their own. A program may name any device, so only those count from which a
+    /// manager has fetched.
     pub(super) fn waits(&mut self, (id, manager): (DeviceId, u64), until: Instant) {
-        self.device(id).user(manager).waits_until = Some(until);
+        if let Some(device) = self.0.iter_mut().find(|device| device.id == id) {
+            device.user(manager).waits_until = Some(until);
+        }
     }
 
     /// `manager` has ended.
@@ -257,6 +260,7 @@ mod tests {
         assert_eq!(limit(Some(measured(10.0, false))), 5);
         assert_eq!(limit(None), 5);
         assert_eq!(limit(Some(measured(6.0, true))), 3);
+        devices.device(DeviceId(2));
         devices.waits((DeviceId(2), 2), now + Duration::from_secs(60));
         let unknown = devices.limit(now, (DeviceId(2), 1), None, false);
         assert_eq!(unknown, POOL_FIRST as usize / 2);
