@@ -84,8 +84,7 @@ impl Session {
         let is_whole = advice.of != Advised::Memory && advice.length_bytes == 0;
         let is_small = !is_whole && advice.length_bytes <= NEEDED_MIN_BYTES;
         if advice.kind == AdviceKind::Needed && is_small {
-            let (now, learning) = (self.now(), self.accesses.learning.as_mut());
-            return learning.into_iter().for_each(|learning| learning.has_advised(now));
+            return;
         }
         if advice.of == Advised::Memory {
             let end = advice.offset_bytes.saturating_add(advice.length_bytes);

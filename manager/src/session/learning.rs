@@ -218,14 +218,6 @@ impl Learning {
         self.is_cold |= self.waits >= WAITS_MIN;
     }
 
-    /// A program has advised the kernel of what it needs. It would wait for that otherwise, so a run that has waited before goes
-    /// on to be watched.
-    pub(super) fn has_advised(&mut self, now: Nanos) {
-        if self.is_cold && self.watches(now) {
-            self.waited_at = now;
-        }
-    }
-
     fn at_ms(&self, end_ns: u64) -> u32 {
         let end_ns = if end_ns == 0 { monotonic_ns() } else { end_ns };
         u32::try_from(end_ns.saturating_sub(self.began_ns) / 1_000_000).unwrap_or(u32::MAX)
