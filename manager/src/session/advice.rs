@@ -12,7 +12,7 @@
 //! | *normal* | nothing | takes back *random* |
 //! | *once* | nothing | the kernel has none |
 //!
-//! Ranges are disclosed in the order in which the program gave its advice. What is *needed* of up to 128 KiB is left to the
+//! Ranges are disclosed in the order in which the program gave its advice. *Needed* memory of up to 128 KiB is left to the
 //! kernel.
 //!
 //! The record of advice about a file names the descriptor and the file's identity. The path comes from `/proc`, where a link
@@ -43,8 +43,8 @@ use crate::sources::Origin;
 /// once.
 const SEQUENTIAL_MIN_BYTES: u64 = 1 << 20;
 
-/// Advice that so little is needed is left to the kernel, which reads as much for one advice where the device's read-ahead has
-/// its default. A hint would cost processor time and fetch nothing but the rest of the blocks at its ends.
+/// Advice that so little memory is needed is left to the kernel, which reads as much for one advice where the device's
+/// read-ahead has its default. A hint would cost processor time and fetch nothing.
 const NEEDED_MIN_BYTES: u64 = 128 << 10;
 
 /// Files of a process that are remembered as disclosed by its advice. Beyond that, those that no hint names are forgotten.
@@ -80,13 +80,10 @@ impl Session {
     pub(super) fn take_advice(&mut self, ReaderId(process): ReaderId, advice: Advice) {
         let is_followed = self.observes && process != 0;
         let Some(files) = self.files.as_ref().filter(|_| is_followed) else { return };
-        // Of a file, a length of 0 reaches to its end.
-        let is_whole = advice.of != Advised::Memory && advice.length_bytes == 0;
-        let is_small = !is_whole && advice.length_bytes <= NEEDED_MIN_BYTES;
-        if advice.kind == AdviceKind::Needed && is_small {
-            return;
-        }
         if advice.of == Advised::Memory {
+            if advice.kind == AdviceKind::Needed && advice.length_bytes <= NEEDED_MIN_BYTES {
+                return;
+            }
             let end = advice.offset_bytes.saturating_add(advice.length_bytes);
             let (kind, addresses) = (advice.kind, advice.offset_bytes..end);
             return self.observed.observer.advise(process, MemoryAdvice { kind, addresses });
