@@ -384,6 +384,9 @@ impl Session {
             Some(_) => None,
             None => lets_go.blocks.filter(|_| self.policy.is_past(live.stream)),
         };
+        // The process may follow another stream: a guess about the file that says the same.
+        let in_order = live.progress.map(|progress| progress.in_order_bytes() / BLOCK_BYTES);
+        let end = end.max(in_order);
         let Some(end) = end.filter(|&end| end >= lets_go.from + least) else { return };
         let (first, path) = (mem::replace(&mut lets_go.from, end), lets_go.path.clone());
         let device = self.mounts.device_of(&path);

@@ -17,6 +17,8 @@ const ANEW_MAX: u32 = 256;
 pub(super) struct Progress {
     /// The end of its furthest read.
     end: u64,
+    /// The end of what it has read in order, without looks further ahead.
+    in_order: u64,
     /// Its last reads, if they were far behind: where the first and the last of them begin, and how many they are.
     back: Option<(u64, u64, u32)>,
     /// How often the plan has begun anew.
@@ -26,8 +28,12 @@ pub(super) struct Progress {
 impl Progress {
     /// The process has read. Whether it has gone back.
     pub(super) fn read(&mut self, offset_bytes: u64, length_bytes: u64) -> bool {
+        let end = offset_bytes.saturating_add(length_bytes);
+        if offset_bytes <= self.in_order.saturating_add(BACK_BYTES) {
+            self.in_order = self.in_order.max(end);
+        }
         if offset_bytes.saturating_add(BACK_BYTES) > self.end {
-            self.end = self.end.max(offset_bytes.saturating_add(length_bytes));
+            self.end = self.end.max(end);
             self.back = None;
             return false;
         }
@@ -39,6 +45,11 @@ impl Progress {
         self.has_gone_back()
     }
 
+    /// Up to which byte it has read, leaving out less than [`BACK_BYTES`] at a time.
+    pub(super) fn in_order_bytes(&self) -> u64 {
+        self.in_order
+    }
+
     fn has_gone_back(&self) -> bool {
         self.times < ANEW_MAX && self.back.is_some_and(|(.., reads)| reads >= BACK_READS)
     }
@@ -46,7 +57,7 @@ impl Progress {
     /// The plan begins anew: from where, and the progress from then on.
     pub(super) fn anew(self) -> Option<(u64, Progress)> {
         let (from, last, _) = self.back.filter(|_| self.has_gone_back())?;
-        Some((from, Progress { end: last, back: None, times: self.times + 1 }))
+        Some((from, Progress { end: last, in_order: last, back: None, times: self.times + 1 }))
     }
 }
 
