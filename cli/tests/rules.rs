@@ -287,7 +287,9 @@ fn data_is_let_go_after_it_was_read_where_a_rule_says_so() {
         let output = look.output().expect("it runs");
         text(&output.stdout).trim().parse().unwrap_or_else(|_| panic!("{output:?}"))
     };
-    assert_eq!(resident(""), 100);
+    // The kernel reclaims single pages at any time.
+    let kept = resident("");
+    assert!(kept >= 90, "{kept} %");
     let mut left = (0..5).map(|_| resident("after = 'release'\n"));
     assert!(left.any(|left| left < 50), "on a busy machine some of its reads may come too late");
 }
