@@ -82,7 +82,7 @@ fn a_socket_that_is_passed_is_used_and_left() {
     let mut early = foretell();
     early.args(["status", "--json"]).env("FORETELL_DAEMON", unit.folder.path());
     let early = early.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it runs");
-    let mut daemon = unit.start(&["--idle-exit", "1s"]);
+    let mut daemon = unit.start(&["--idle-exit", "5s"]);
     let early = early.wait_with_output().expect("it ends");
     // On a slow machine it has given up.
     assert!(!early.status.success() || text(&early.stdout).contains("\"is_draining\": false"));
@@ -98,16 +98,16 @@ fn a_socket_that_is_passed_is_used_and_left() {
     let output = unit.output(&["run", "-q", "--json", "-", "--no-learn", "--", "true"]);
     let figures: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(figures["manager"], "finished", "{figures}");
-    let mut again = unit.start(&["--idle-exit", "1s"]);
+    let mut again = unit.start(&["--idle-exit", "5s"]);
     wait_until("an answer", || unit.output(&["status"]).status.success());
     assert_eq!(again.wait().expect("it ends").code(), Some(0));
 }
 
 #[test]
 fn a_daemon_with_a_run_or_without_the_option_is_not_idle() {
-    let daemon = common::daemon::Daemon::start_with(&["--idle-exit", "300ms"]);
+    let daemon = common::daemon::Daemon::start_with(&["--idle-exit", "2s"]);
     let managed = common::daemon::Waiting::begin(daemon.command(&["run"]));
-    std::thread::sleep(std::time::Duration::from_millis(900));
+    std::thread::sleep(std::time::Duration::from_secs(3));
     let is_managed = daemon.output(&["status"]).status.success();
     let notes = managed.end();
     assert!(is_managed, "{notes}");

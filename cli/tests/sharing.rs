@@ -3,92 +3,45 @@
 mod common;
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use common::daemon::Daemon;
 use common::{foretell, have, have_fuse, is_mounted, skipped, text, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// A daemon with a folder of its own. Dropping it ends it.
-struct Daemon {
-    folder: tempfile::TempDir,
-    process: Child,
+/// A run that tells nothing of its own, of a program whose output is kept.
+fn run(daemon: &Daemon, options: &[&str], program: &[&str]) -> Command {
+    let mut run = daemon.command(&["run", "--quiet", "--no-learn"]);
+    run.args(options).arg("--").args(program).stdout(Stdio::piped());
+    run
 }
 
-impl Daemon {
-    fn start(options: &[&str]) -> Self {
-        Self::start_in(options, None)
-    }
-
-    /// In a control group, if one is given.
-    fn start_in(options: &[&str], group: Option<&Group>) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let process = Self::begin(folder.path(), options, group);
-        Daemon { folder, process }
-    }
-
-    fn begin(folder: &Path, options: &[&str], group: Option<&Group>) -> Child {
-        let mut daemon = within(group, &[env!("CARGO_BIN_EXE_foretell"), "daemon"]);
-        daemon.args(options).env("FORETELL_DAEMON", folder.join("run"));
-        let mut process = daemon.stderr(Stdio::piped()).spawn().expect("it runs");
-        let mut log = BufReader::new(process.stderr.take().expect("a pipe"));
-        let mut line = String::new();
-        log.read_line(&mut line).expect("a line");
-        assert!(line.contains("daemon_begins"), "{line}");
-        // Its log must not fill the pipe.
-        std::thread::spawn(move || log.read_to_end(&mut Vec::new()));
-        process
-    }
-
-    fn path(&self) -> PathBuf {
-        self.folder.path().join("run")
-    }
-
-    fn run(&self, options: &[&str], program: &[&str]) -> Command {
-        let mut run = foretell();
-        run.args(["run", "--quiet", "--no-learn"]).args(options).arg("--").args(program);
-        run.env("FORETELL_DAEMON", self.path()).stdin(Stdio::null()).stdout(Stdio::piped());
-        run
-    }
-
-    fn status(&self) -> Value {
-        let mut status = foretell();
-        status.args(["status", "--json"]).env("FORETELL_DAEMON", self.path());
-        let output = status.output().expect("it runs");
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-        serde_json::from_slice(&output.stdout).expect("JSON")
-    }
-
-    fn ended(&self, count: u64) -> Value {
-        wait_until("the end of the runs", || {
-            let status = self.status();
-            status["ended"]["runs"] == count && status["runs"].as_array().is_some_and(Vec::is_empty)
-        });
-        self.status()["ended"].clone()
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.process), signal).expect("it is there");
-    }
-
-    /// The most memory that it has had.
-    fn peak_bytes(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()));
-        let status = status.expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line");
-        line.trim().strip_suffix(" kB").expect("a unit").parse::<u64>().expect("a number") * 1024
-    }
+/// What the daemon says of so many runs, once they have ended.
+fn ended(daemon: &Daemon, count: u64) -> Value {
+    daemon.has_ended_runs(count);
+    daemon.status()["ended"].clone()
 }
 
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// The most memory that the daemon has had.
+fn peak_bytes(daemon: &Daemon) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.process.id()));
+    let status = status.expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line");
+    line.trim().strip_suffix(" kB").expect("a unit").parse::<u64>().expect("a number") * 1024
+}
+
+/// A daemon in a control group, if one is given.
+fn daemon_within(group: Option<&Group>, options: &[&str]) -> Daemon {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = within(group, &[env!("CARGO_BIN_EXE_foretell"), "daemon"]);
+    command.args(options);
+    let process = Daemon::begin_by(folder.path(), command);
+    Daemon { folder, process }
 }
 
 /// A program, in a control group if one is given.
@@ -189,16 +142,16 @@ fn programs_with_hints_on_the_same_data_fetch_it_once() {
         let rules = folder.path().join("rules.toml");
         fs::write(&rules, format!("[[rule]]\npath = '**/*'\nbackend = '{backend}'\n"))
             .expect("written");
-        let daemon = Daemon::start(&["--rules", rules.to_str().expect("text")]);
+        let daemon = Daemon::start_with(&["--rules", rules.to_str().expect("text")]);
         let bytes = array.bytes_of(|| {
             let begin = |program: &[&str]| {
-                let mut run = daemon.run(&[], program);
+                let mut run = run(&daemon, &[], program);
                 run.current_dir(array.folder.path()).spawn().expect("it runs")
             };
             let (one, two) = (begin(&forwards), begin(&backwards));
             let (one, two) = (end(one), end(two));
             assert!(one.stdout == expected && two.stdout == reversed, "{backend}");
-            let ended = daemon.ended(2);
+            let ended = ended(&daemon, 2);
             let prefetched = ended["prefetched_bytes"].as_u64().expect("a number");
             assert!(prefetched >= plain_bytes / 4, "{backend}: {ended}");
         });
@@ -223,12 +176,12 @@ fn a_flood_of_hints_holds_up_no_other_run_and_takes_bounded_memory() {
     let list = array.backing.path().with_extension("list");
     let line = |at: usize| format!("{}/flood/{:03}\n", array.folder.path().display(), at % 200);
     fs::write(&list, (0..1_000_000).map(line).collect::<String>()).expect("written");
-    let daemon = Daemon::start(&[]);
+    let daemon = Daemon::start();
     array.bytes_of(|| {
         let mut floods: Vec<Child> = (0..2)
             .map(|_| {
                 let mut flood =
-                    daemon.run(&["--hints", list.to_str().expect("text")], &["sleep", "1000"]);
+                    run(&daemon, &["--hints", list.to_str().expect("text")], &["sleep", "1000"]);
                 flood.spawn().expect("it runs")
             })
             .collect();
@@ -238,7 +191,7 @@ fn a_flood_of_hints_holds_up_no_other_run_and_takes_bounded_memory() {
             let runs = status["runs"].as_array().expect("runs");
             runs.len() == 2 && runs.iter().all(|run| waiting(run) >= 1000)
         });
-        let mut run = daemon.run(&[], &["sh", "-c", "cat data/* | cksum; cat data/* | wc -c"]);
+        let mut run = run(&daemon, &[], &["sh", "-c", "cat data/* | cksum; cat data/* | wc -c"]);
         let output = run.current_dir(array.folder.path()).output().expect("it runs");
         let mut plain = Command::new("sh");
         plain.args(["-c", "cat data/* | cksum; cat data/* | wc -c"]);
@@ -248,11 +201,11 @@ fn a_flood_of_hints_holds_up_no_other_run_and_takes_bounded_memory() {
             kill_process(Pid::from_child(flood), Signal::TERM).expect("it is there");
             flood.wait().expect("it ends");
         }
-        let ended = daemon.ended(3);
+        let ended = ended(&daemon, 3);
         assert!(ended["useful_bytes"].as_u64() > Some(1 << 20), "{ended}");
     });
     fs::remove_file(&list).expect("it is there");
-    assert!(daemon.peak_bytes() < 256 << 20, "{}", daemon.peak_bytes());
+    assert!(peak_bytes(&daemon) < 256 << 20, "{}", peak_bytes(&daemon));
 }
 
 /// A file system of a few pages at a folder; unmounted at the end.
@@ -316,7 +269,7 @@ fn whatever_becomes_of_the_daemon_all_programs_do_what_they_do() {
         if event == "full" && tiny.is_none() {
             continue;
         }
-        let process = Daemon::begin(folder.path(), &[], None);
+        let process = Daemon::begin(folder.path(), &[]);
         if tiny.is_some() {
             assert!(fs::write(folder.path().join("fill"), [0; 1 << 16]).is_err(), "it is full");
         }
@@ -343,7 +296,7 @@ fn whatever_becomes_of_the_daemon_all_programs_do_what_they_do() {
                 "replace" => {
                     daemon.signal(Signal::KILL);
                     daemon.process.wait().expect("it ends");
-                    daemon.process = Daemon::begin(folder.path(), &[], None);
+                    daemon.process = Daemon::begin(folder.path(), &[]);
                 }
                 _ => {}
             }
@@ -363,7 +316,7 @@ fn whatever_becomes_of_the_daemon_all_programs_do_what_they_do() {
         });
         if matches!(event, "kill" | "stop") {
             daemon.process.wait().expect("it ends");
-            daemon.process = Daemon::begin(folder.path(), &[], None);
+            daemon.process = Daemon::begin(folder.path(), &[]);
         }
         daemon.signal(Signal::TERM);
         assert_eq!(daemon.process.wait().expect("it ends").code(), Some(0), "{event}");
@@ -435,7 +388,7 @@ fn a_small_control_group_is_enough_for_a_large_budget() {
     let run = [env!("CARGO_BIN_EXE_foretell"), "run", "-q", "--no-learn", "--budget", "1GiB", "--"];
     let words = [&run[..], &program].concat();
     for (is_managed, daemon_group) in [(false, None), (true, Some(&group)), (true, None)] {
-        let daemon = is_managed.then(|| Daemon::start_in(&["--budget", "1GiB"], daemon_group));
+        let daemon = is_managed.then(|| daemon_within(daemon_group, &["--budget", "1GiB"]));
         let mut command = within(Some(&group), &words);
         let daemon_path = daemon.as_ref().map(Daemon::path).unwrap_or_default();
         command.env("FORETELL_DAEMON", daemon_path).current_dir(folder.path());
@@ -445,7 +398,7 @@ fn a_small_control_group_is_enough_for_a_large_budget() {
         assert_eq!(text(&output.stdout), plain, "{case}");
         assert_eq!(group.oom_kills(), 0, "{case}");
         if let Some(daemon) = daemon {
-            daemon.ended(1);
+            ended(&daemon, 1);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! A socket that systemd has opened for the daemon (`foretell.socket`), by the protocol of `sd_listen_fds`.
 //!
 //! `LISTEN_PID` names the process that the sockets are for, and `LISTEN_FDS` their number; the first has the descriptor 3.
-//! What is given must be what the daemon would have opened itself: a listening socket of packets at the path where runs look
-//! for it, that nobody else can reach.
+//! The daemon takes only a socket like the one that it would open itself: it listens for packets, lies where runs look for it,
+//! and is closed to other users.
 
 use std::ffi::OsStr;
 use std::io;
@@ -20,8 +20,7 @@ use super::folder;
 /// The first descriptor that is passed.
 const FIRST: i32 = 3;
 
-/// The socket that was passed to this process; `None` if none was. `folder` is that of the daemon. Call it while there is one
-/// thread.
+/// The socket that systemd has passed, if any, for the daemon of `folder`. To be called before there are other threads.
 ///
 /// # Errors
 /// A line: what was passed cannot be the daemon's socket.
@@ -37,7 +36,7 @@ pub(super) fn socket(folder: &Path) -> Result<Option<OwnedFd>, String> {
     if unsafe { libc::fcntl(FIRST, libc::F_GETFD) } < 0 {
         return Err("LISTEN_FDS is set, but no socket was passed; unset it".into());
     }
-    // SAFETY: the one who has started this process has opened it for this use, and nothing else in it owns it.
+    // SAFETY: the descriptor is open, and whoever started this process has passed it to be owned here; nothing else uses it.
     let socket = unsafe { OwnedFd::from_raw_fd(FIRST) };
     check(socket.as_fd(), folder).map_err(|why| {
         format!("the socket that systemd has passed {why}; see packaging/systemd/foretell.socket")
@@ -74,11 +73,11 @@ fn path_of(socket: BorrowedFd<'_>) -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(path.to_bytes())))
 }
 
-/// Checks that nobody else can connect or put another socket there.
+/// Checks that other users can neither connect nor replace the socket.
 fn is_private(folder: &Path, socket: &Path) -> io::Result<()> {
     folder::check(folder)?;
     let mode = |path: &Path| std::fs::symlink_metadata(path).map(|about| about.mode());
-    // Who may not search the folder cannot connect, and neither can who may not write to the socket.
+    // To connect, another user must be allowed to search the folder and to write to the socket.
     match mode(folder)? & 0o011 != 0 && mode(socket)? & 0o022 != 0 {
         true => Err(io::Error::other("others can reach it; set SocketMode=0600")),
         false => Ok(()),

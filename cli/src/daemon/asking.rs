@@ -41,7 +41,7 @@ struct Waiting {
     since: Instant,
 }
 
-/// The processes whose requests are being answered, and a bell for the end of an answer.
+/// Requests that are being answered: the process of each, and an eventfd that rings when one of them is done.
 #[derive(Debug)]
 struct Answering {
     of: Mutex<Vec<i32>>,

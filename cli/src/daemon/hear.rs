@@ -3,7 +3,6 @@
 //! It reads nothing of what clients send but the first bytes of a packet, so none can hold it up ([`super::asking`]). The
 //! rest is done on a thread of the request, which becomes that of the run.
 
-use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +13,7 @@ use rustix::net::{SocketFlags, accept_with};
 use super::about::About;
 use super::asking::{Asking, Permit};
 use super::peer::Peer;
-use super::pressure::{self, Squeezed};
+use super::pressure::{self, Pressure, Squeezed};
 use super::wire::{self, Packet, Request};
 use super::{Answer, managed};
 
@@ -46,7 +45,7 @@ pub(super) struct Hall {
     /// Readable when the end is asked for.
     stop: Arc<OwnedFd>,
     asking: Asking,
-    pressure: Option<File>,
+    pressure: Option<Pressure>,
     squeezed_at: Option<Instant>,
     /// Since when there is nothing to do.
     idle_since: Option<Instant>,
@@ -145,7 +144,10 @@ impl Hall {
         match of_pressure {
             // Its control group is gone.
             Some(events) if events.intersects(gone) => self.pressure = None,
-            Some(events) if events.contains(PollFlags::PRI) => {
+            Some(events)
+                if events.contains(PollFlags::PRI)
+                    && self.pressure.as_mut().is_some_and(Pressure::is_new) =>
+            {
                 self.about.change_budget(Squeezed::press, 1);
                 self.squeezed_at = Some(Instant::now());
             }
@@ -204,7 +206,7 @@ fn answer(about: &About, socket: OwnedFd, peer: &Peer, permit: Permit) {
             if let Some(reason) = (!is_long).then(refusal).flatten() {
                 return refuse(reason);
             }
-            managed::manage(&about.house, (*run, files), (socket, peer.pid), permit);
+            managed::manage(&about.house, (*run, files), (socket, peer), permit);
         }
     }
 }

@@ -1,6 +1,7 @@
-//! The daemon's log: a line an event on standard error, with the event's name and its fields, for people or as JSON.
+//! The daemon's log: a line an event on standard error, with the event's name, its time and its fields, for people or as JSON.
 
 use std::io::{self, Write};
+use std::time::UNIX_EPOCH;
 
 use clap::ValueEnum;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,10 +15,10 @@ const TEXT_MAX_BYTES: usize = 512;
 /// How lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
-    // `event field=value field="value with spaces"`. Comments that clap shows would put each option on lines of its own.
+    // `event unix_s=time field=value field="value with spaces"`. Comments that clap shows would put each option on lines of its own.
     #[default]
     Text,
-    // `{"event": "...", "field": ...}`
+    // `{"event": "...", "unix_s": ..., "field": ...}`
     Json,
 }
 
@@ -38,22 +39,25 @@ impl Log {
         let output = io::stderr();
         let has_room = poll(&mut [PollFd::new(&output, PollFlags::OUT)], Some(&at_once));
         if has_room == Ok(1) {
-            let _ = writeln!(output.lock(), "{}", self.line(event, fields));
+            let since = UNIX_EPOCH.elapsed().unwrap_or_default();
+            let unix_s = (since.as_secs_f64() * 1e3).round() / 1e3;
+            let _ = writeln!(output.lock(), "{}", self.line(unix_s, event, fields));
         }
     }
 
-    fn line(self, event: &str, fields: &[(&str, Value)]) -> String {
+    fn line(self, unix_s: f64, event: &str, fields: &[(&str, Value)]) -> String {
         if self.format == Format::Json {
             let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), short(value)));
-            let event = ("event".to_owned(), event.into());
-            return Value::Object([event].into_iter().chain(fields).collect::<Map<_, _>>())
+            let head = [("event".to_owned(), event.into()), ("unix_s".to_owned(), unix_s.into())];
+            return Value::Object(head.into_iter().chain(fields).collect::<Map<_, _>>())
                 .to_string();
         }
         let field = |(name, value): &(&str, Value)| match &short(value) {
             Value::String(text) => format!(" {name}={:?}", without_controls(text)),
             value => format!(" {name}={value}"),
         };
-        format!("foretell: {event}{}", fields.iter().map(field).collect::<String>())
+        let fields: String = fields.iter().map(field).collect();
+        format!("foretell: {event} unix_s={unix_s:.3}{fields}")
     }
 }
 
@@ -74,11 +78,15 @@ mod tests {
     #[test]
     fn a_line_has_the_fields_and_no_control_characters() {
         let fields = [("run", 3.into()), ("command", "sh -c \x1b[2J\n\"x\"".into())];
-        let line = |format| Log { format, is_quiet: false }.line("run_begins", &fields);
+        let line = |format| Log { format, is_quiet: false }.line(1.5, "run_begins", &fields);
         let text = line(Format::Text);
-        assert!(text.starts_with("foretell: run_begins run=3 command=\"sh -c "), "{text}");
+        assert!(
+            text.starts_with("foretell: run_begins unix_s=1.500 run=3 command=\"sh -c "),
+            "{text}"
+        );
         assert!(!text.contains('\x1b') && !text.contains('\n'), "{text}");
         let json: Value = serde_json::from_str(&line(Format::Json)).expect("JSON");
         assert_eq!((&json["event"], &json["run"]), (&"run_begins".into(), &3.into()));
+        assert_eq!(json["unix_s"], 1.5);
     }
 }

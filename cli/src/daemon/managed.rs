@@ -17,6 +17,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use super::Answer;
 use super::asking::Permit;
 use super::log::Log;
+use super::peer::Peer;
 use super::status::{RunStatus, Totals};
 use super::wire::{self, Run};
 use crate::manager_process;
@@ -225,7 +226,7 @@ impl Files {
         let taken = Files {
             listener: files.next()?,
             ends: files.next()?,
-            reporter: if run.reports { Some(files.next()?) } else { None },
+            reporter: if run.reports { Some(written_only(files.next()?)?) } else { None },
             opens: if run.watches { Some(reopened(&files.next()?)?) } else { None },
         };
         for hints in &mut run.plan.hints {
@@ -235,6 +236,14 @@ impl Files {
         }
         files.next().is_none().then_some(taken)
     }
+}
+
+/// A pipe's writing end. One that is open for reading too never tells that nobody else reads it.
+fn written_only(pipe: OwnedFd) -> Option<OwnedFd> {
+    let about = rustix::fs::fstat(&pipe).ok()?;
+    let is_pipe = FileType::from_raw_mode(about.st_mode) == FileType::Fifo;
+    let mode = rustix::fs::fcntl_getfl(&pipe).ok()? & OFlags::ACCMODE;
+    (is_pipe && mode == OFlags::WRONLY).then_some(pipe)
 }
 
 /// A pipe's reading end whose reads do not wait, whatever the one who has sent `pipe` does with that.
@@ -275,9 +284,10 @@ impl Drop for Place {
 pub(super) fn manage(
     house: &Arc<House>,
     (mut run, files): (Run, Vec<OwnedFd>),
-    (socket, pid): (OwnedFd, i32),
+    (socket, peer): (OwnedFd, &Peer),
     permit: Permit,
 ) {
+    let pid = peer.pid;
     let command = shown(run.plan.text());
     let number = match house.begin(pid, command.clone()) {
         Ok(number) => number,
@@ -325,7 +335,7 @@ pub(super) fn manage(
     }
     let fields = [("run", number.into()), ("pid", pid.into()), ("command", command.into())];
     house.log.tell("run_begins", &fields);
-    let has_ended = wait(&files.ends, &house.over) || !reports;
+    let has_ended = wait(&files.ends, &house.over, peer.process()) || !reports;
     let report = manager_process::conclude(manager, has_ended, reporter, Vec::new);
     let seconds = (began.elapsed().as_secs_f64() * 1e3).round() / 1e3;
     let fields = [
@@ -339,15 +349,19 @@ pub(super) fn manage(
     place.report = Some(report);
 }
 
-/// Waits for the end of a run, or until all are to end. Returns whether its program has said that it has ended.
-fn wait(ends: &OwnedFd, over: &OwnedFd) -> bool {
+/// Waits for the end of a run or of its process, or until all are to end. Returns whether its program has said that it has
+/// ended.
+fn wait(ends: &OwnedFd, over: &OwnedFd, process: Option<BorrowedFd<'_>>) -> bool {
     let mut has_ended = false;
     loop {
-        let mut fds = [ends, over].map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
+        let all = [ends.as_fd(), over.as_fd()].into_iter().chain(process);
+        let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         match poll(&mut fds, None) {
             Err(rustix::io::Errno::INTR) => continue,
             Err(_) => return has_ended,
             Ok(_) if !fds[1].revents().is_empty() => return has_ended,
+            // Its last word comes first. What it has sent may be no pipe, and never tell an end.
+            Ok(_) if fds[0].revents().is_empty() => return has_ended,
             Ok(_) => {}
         }
         // A process's descriptor cannot be read.
@@ -388,6 +402,33 @@ mod tests {
         rustix::io::write(&writer, b"x").expect("there is room");
         assert_eq!(rustix::io::read(&own, &mut [0; 1]), Ok(1));
         assert!(reopened(&tempfile::tempfile().expect("a file").into()).is_none());
+    }
+
+    #[test]
+    fn a_report_goes_into_a_pipe_that_is_written_only() {
+        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+        let name = format!("/proc/self/fd/{}", writer.as_raw_fd());
+        let both = rustix::fs::open(name, OFlags::RDWR, Mode::empty()).expect("opened");
+        assert!(written_only(both).is_none() && written_only(reader).is_none());
+        assert!(written_only(writer).is_some());
+        assert!(written_only(tempfile::tempfile().expect("a file").into()).is_none());
+    }
+
+    #[test]
+    fn a_run_ends_with_its_process_though_nothing_tells_its_end() {
+        let event = || {
+            rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).expect("an eventfd")
+        };
+        let mut child = std::process::Command::new("true").spawn().expect("it runs");
+        let pid = rustix::process::Pid::from_child(&child);
+        let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty());
+        let process = process.expect("a descriptor");
+        assert!(!wait(&event(), &event(), Some(process.as_fd())));
+        child.wait().expect("it has ended");
+        let (ends, writer) = rustix::pipe::pipe().expect("a pipe");
+        rustix::io::write(&writer, &[manager_process::ENDED]).expect("there is room");
+        drop(writer);
+        assert!(wait(&ends, &event(), Some(process.as_fd())), "its last word is heard");
     }
 
     #[test]

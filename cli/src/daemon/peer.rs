@@ -109,6 +109,11 @@ impl Peer {
         Ok(Peer { pid, uid, process: process_of_peer(socket).ok() })
     }
 
+    /// Readable when it has ended; `None` where the kernel does not tell.
+    pub(super) fn process(&self) -> Option<BorrowedFd<'_>> {
+        self.process.as_ref().map(AsFd::as_fd)
+    }
+
     /// Whether it may ask anything at all: it has this user, or is root's.
     pub(super) fn may_ask(&self) -> bool {
         self.uid == 0 || self.uid == rustix::process::geteuid().as_raw()
@@ -119,9 +124,10 @@ impl Peer {
         if self.uid != rustix::process::geteuid().as_raw() {
             return Some("it has another user");
         }
-        static OWN: OnceLock<Option<Rights>> = OnceLock::new();
-        let own = OWN.get_or_init(|| Rights::of("self")).as_ref();
-        let Some(own) = own else { return Some("/proc is not there") };
+        static OWN: OnceLock<Rights> = OnceLock::new();
+        // A look that fails for want of descriptors may succeed later.
+        let own = OWN.get().or_else(|| Rights::of("self").map(|own| OWN.get_or_init(|| own)));
+        let Some(own) = own else { return Some("/proc cannot be read") };
         let of_peer = Rights::of(&self.pid.to_string());
         if !self.runs() {
             return Some(HAS_ENDED);

@@ -29,7 +29,13 @@ impl Daemon {
 
     pub(crate) fn begin(folder: &Path, options: &[&str]) -> Child {
         let mut daemon = foretell();
-        daemon.arg("daemon").args(options).env("FORETELL_DAEMON", folder.join("run"));
+        daemon.arg("daemon").args(options);
+        Self::begin_by(folder, daemon)
+    }
+
+    /// As `begin`, by a command that becomes the daemon.
+    pub(crate) fn begin_by(folder: &Path, mut daemon: Command) -> Child {
+        daemon.env("FORETELL_DAEMON", folder.join("run"));
         let mut process = daemon.stderr(Stdio::piped()).spawn().expect("it runs");
         let mut log = BufReader::new(process.stderr.take().expect("a pipe"));
         let mut line = String::new();

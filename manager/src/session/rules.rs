@@ -7,8 +7,8 @@
 //!    whole, a guess says the same and comes earlier. What a user or a program has said beside the rule stays.
 //! C. *A file that is never read ahead.* Each hint about it is dropped, whoever gives it.
 //!
-//! D. *Going back.* Programs look at the end of a file before they read it in order (the tables of ROOT and Parquet are there),
-//!    or read it twice. Where regions rise and a process goes on reading far behind what it has read, its plan begins anew
+//! D. *Going back.* Programs look at the end of a file before they read it in order (the tables of ROOT files are there).
+//!    Where regions rise and a process goes on reading far behind what it has read, its plan begins anew
 //!    from there ([`progress`]).
 //!
 //! Paths are compared as programs and hints name them, without `.`, `..` and doubled slashes. Links are not followed, since
