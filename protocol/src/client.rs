@@ -112,7 +112,16 @@ impl Client {
     /// # Errors
     /// [`ClientError::Hint`] if it is malformed, [`ClientError::Send`].
     pub fn hint(&self, hint: &Hint) -> Result<(), ClientError> {
-        hint.encode()?.iter().try_for_each(|packet| self.send(packet))
+        self.hint_within(hint, SEND_PATIENCE)
+    }
+
+    /// As [`Self::hint`], and waits at most so long for a busy manager, for each packet. If it has no room by then, the error
+    /// is [`ClientError::Send`] with `EAGAIN`, and the packets before it are in force.
+    ///
+    /// # Errors
+    /// As [`Self::hint`].
+    pub fn hint_within(&self, hint: &Hint, patience: Duration) -> Result<(), ClientError> {
+        hint.encode()?.iter().try_for_each(|packet| self.send(packet, patience))
     }
 
     /// Cancels the hints that this connection gave to the stream and that are not read yet.
@@ -120,11 +129,11 @@ impl Client {
     /// # Errors
     /// [`ClientError::Send`].
     pub fn cancel(&self, stream: u64) -> Result<(), ClientError> {
-        self.send(&encode_cancel(stream))
+        self.send(&encode_cancel(stream), SEND_PATIENCE)
     }
 
-    fn send(&self, packet: &[u8]) -> Result<(), ClientError> {
-        let deadline = Instant::now() + SEND_PATIENCE;
+    fn send(&self, packet: &[u8], patience: Duration) -> Result<(), ClientError> {
+        let deadline = Instant::now() + patience;
         loop {
             // SAFETY: `packet` is valid for reading its length.
             let sent = unsafe {

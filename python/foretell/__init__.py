@@ -8,17 +8,21 @@
 from foretell._errors import Busy, Changed, Error, NotFound, PermissionDenied, Timeout
 from foretell._listing import Entry
 from foretell._store import File, Store, Stream
+from foretell.disclose import Disclosed, Plan, disclosed
 
 __all__ = [
     "Busy",
     "Changed",
+    "Disclosed",
     "Entry",
     "Error",
     "File",
     "NotFound",
     "PermissionDenied",
+    "Plan",
     "Store",
     "Stream",
     "Timeout",
+    "disclosed",
 ]
 __version__ = "0.1.0"

@@ -6,6 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `store`, `file`, `stream`, `listing` | the classes |
+//! | `hints` | hints to the manager of `foretell run` and to a mount |
 //! | `lines` | lines of a file |
 //! | `reads` | how Python reads, and how a read is given up |
 //! | `keeper` | memory of reads in flight |
@@ -26,6 +27,7 @@ mod errors;
 #[cfg(debug_assertions)]
 mod faults;
 mod file;
+mod hints;
 mod keeper;
 mod lines;
 mod listing;
@@ -52,6 +54,8 @@ mod _foretell {
     use crate::errors::error_of;
     #[pymodule_export]
     use crate::file::File;
+    #[pymodule_export]
+    use crate::hints::{Manager, Mount};
     #[pymodule_export]
     use crate::listing::Listed;
     #[pymodule_export]

@@ -98,7 +98,8 @@ impl Stream {
     }
 }
 
-fn segments(py: Python<'_>, ranges: &Bound<'_, PyAny>) -> PyResult<Vec<Segment>> {
+/// The ranges that are not empty.
+pub(crate) fn segments(py: Python<'_>, ranges: &Bound<'_, PyAny>) -> PyResult<Vec<Segment>> {
     let numbers: Option<Vec<i64>> = if let Ok(buffer) = PyBuffer::<i64>::get(ranges) {
         let columns = if buffer.dimensions() == 2 { buffer.shape()[1] } else { 0 };
         if columns != 2 {

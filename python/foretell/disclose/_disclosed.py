@@ -1,0 +1,276 @@
+"""Plans on their way to whoever fetches the data."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Self
+
+from foretell.disclose._plan import Plan, Range
+from foretell.disclose._targets import OFFSET_MAX, Target, Targets
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from foretell._store import Store
+
+# Most ranges of one hint, and of all that are taken from plans ahead of the one that is sent.
+BATCH = 1024
+# Most runs that are taken ahead, so that their files can be opened meanwhile.
+RUNS_AHEAD = 64
+# A receiver that is behind is asked again after this time.
+PAUSE_S = 0.02
+# Plans are sent at once for so long. A thread sends the rest.
+AT_ONCE_S = 0.01
+
+
+class Run:
+    """Adjacent ranges of one file in a plan; `parts` is `None` for the whole file."""
+
+    __slots__ = ("ordered", "parts", "path", "target")
+
+    def __init__(
+        self, target: Target, path: str, parts: list[tuple[int, int]] | None, ordered: bool
+    ) -> None:
+        self.target = target
+        self.path = path
+        self.parts = parts
+        self.ordered = ordered
+
+
+def runs_of(plan: Plan, targets: Targets) -> Iterator[Run]:
+    """Group the ranges of a plan by file and by whom is told; what nobody is told of is left out."""
+    store = None if plan.store is None else targets.of_store(plan.store, plan.files)
+    run: Run | None = None
+    given: str | None = None
+    ranges = iter(plan)
+    failed: Exception | None = None
+    while True:
+        try:
+            name, offset, length = next(ranges)
+            if offset < 0 or (length is not None and length < 0):
+                raise ValueError(f"the range ({offset}, {length}) of {name} is negative")
+        except StopIteration:
+            break
+        except Exception as error:  # The ranges before it are sent.
+            failed = error
+            break
+        if length == 0:
+            continue
+        is_whole = offset == 0 and length is None
+        if length is None or length > OFFSET_MAX - offset:
+            length = OFFSET_MAX - offset
+        if run is not None and name == given and run.parts is not None and not is_whole:
+            last, last_length = run.parts[-1]
+            if last + last_length == offset:
+                run.parts[-1] = (last, last_length + length)
+                continue
+            if len(run.parts) < BATCH:
+                run.parts.append((offset, length))
+                continue
+        if run is not None:
+            yield run
+        given, path = name, os.fsdecode(name)
+        target: Target | None = store
+        if target is None:
+            path = os.path.abspath(path)
+            target = targets.of_path(path)
+        parts = None if is_whole else [(offset, length)]
+        run = None if target is None else Run(target, path, parts, plan.ordered)
+    if run is not None:
+        yield run
+    if failed is not None:
+        raise failed
+
+
+class Feed:
+    """Plans that are sent one after another, by one thread at a time."""
+
+    def __init__(self, owner: Disclosed) -> None:
+        self._owner = owner
+        self._plans: deque[Iterator[Run]] = deque()
+        self._ahead: deque[Run] = deque()
+        self.is_stopped = False
+        self.is_driven = False
+        self.is_done = threading.Event()
+
+    def add(self, runs: Iterator[Run]) -> None:
+        self._plans.append(runs)
+
+    def _fill(self) -> None:
+        """Take runs from the plans. May wait for what a plan reads."""
+        ranges = sum(len(run.parts or [0]) for run in self._ahead)
+        while self._plans and ranges < BATCH and len(self._ahead) < RUNS_AHEAD:
+            try:
+                run = next(self._plans[0], None)
+            except Exception as error:  # A plan that fails costs its hints.
+                self._owner.note(error)
+                run = None
+            if run is None:
+                self._plans.popleft()
+                continue
+            run.target.expect(run.path)
+            self._ahead.append(run)
+            ranges += len(run.parts or [0])
+
+    def drive(self, may_wait: bool) -> bool:
+        """Send what there is; returns whether that was all. Without `may_wait`, it gives up soon."""
+        until = time.monotonic() + AT_ONCE_S
+        while not self.is_stopped:
+            self._fill()
+            with self._owner.lock:
+                if not self._ahead:
+                    if self._plans:
+                        continue
+                    self.is_driven = False
+                    self.is_done.set()
+                    return True
+                run = self._ahead[0]
+            if not may_wait and not run.target.is_ready(run.path):
+                return False
+            if self._owner.send(self, run):
+                self._ahead.popleft()
+            elif may_wait:
+                time.sleep(PAUSE_S)
+            else:
+                return False
+            if not may_wait and time.monotonic() > until:
+                return False
+        return True
+
+    def go_on(self) -> None:
+        """Send the rest; the work of a thread."""
+        self.drive(may_wait=True)
+
+
+class Disclosed:
+    """Reads that were disclosed; see `foretell.disclosed`. It may be used by many threads.
+
+    In a forked child it does nothing: a child discloses its own reads.
+    """
+
+    def __init__(self) -> None:
+        self._targets = Targets()
+        self.lock = threading.Lock()
+        self._feed = Feed(self)
+        self._process = os.getpid()
+        self._is_closed = False
+        self.ranges = 0
+        """Ranges that were disclosed so far; adjacent ones of a file count as one, and a whole file too."""
+        self.problem: str | None = None
+        """Why a plan was not disclosed to its end: the last such error, in one line."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def told(self) -> list[str]:
+        """Who was told so far: "run", "mount" and "store". Empty if nobody listens, so that hints have no effect."""
+        return sorted({target.name for target in self._targets.all()})
+
+    def add(self, *plans: Plan | Iterable[Range], store: Store | None = None) -> None:
+        """Disclose further plans, whose reads come after those so far; as `foretell.disclosed`."""
+        if self._is_closed or self._process != os.getpid():
+            return
+        with self.lock:
+            feed = self._feed
+            for given in plans:
+                plan = given if isinstance(given, Plan) else Plan(given.__iter__, store)
+                if plan.store is not None or self._targets.may_listen():
+                    feed.add(runs_of(plan, self._targets))
+            if feed.is_driven:
+                return
+            feed.is_driven = True
+            feed.is_done.clear()
+        if not feed.drive(may_wait=False):
+            threading.Thread(target=feed.go_on, name="foretell-disclosed", daemon=True).start()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until all that was added has been sent, for at most `timeout` seconds; returns whether it has.
+
+        Programs need not do this: the rest is sent while they read.
+        """
+        if self._process != os.getpid():
+            return True
+        return not self._feed.is_driven or self._feed.is_done.wait(timeout)
+
+    def cancel(self) -> None:
+        """Give up what was disclosed and not read. More may follow."""
+        if not self._is_closed and self._process == os.getpid():
+            self._stop("cancel")
+
+    def close(self) -> None:
+        """Give up what was disclosed and not read, for good."""
+        if not self._is_closed and self._process == os.getpid():
+            self._is_closed = True
+            self._stop("close")
+
+    def _stop(self, how: str) -> None:
+        with self.lock:
+            self._feed.is_stopped = True
+            self._feed.is_done.set()
+            self._feed = Feed(self)
+            for target in self._targets.all():
+                try:
+                    getattr(target, how)()
+                except OSError as error:
+                    self.note(error)
+
+    def note(self, error: Exception) -> None:
+        """Note why something was not disclosed."""
+        self.problem = " ".join(f"{type(error).__name__}: {error}".split())
+
+    def send(self, feed: Feed, run: Run) -> bool:
+        """Send a run of a feed; returns whether it is done with. If not, the rest of it may be sent later."""
+        if not run.target.is_ready(run.path):
+            run.target.wait(run.path)
+        with self.lock:
+            if feed.is_stopped:
+                return True
+            try:
+                taken = run.target.hint(run.path, run.parts, run.ordered)
+            except (OSError, ValueError) as error:
+                self.note(error)
+                return True
+            self.ranges += taken
+            if run.parts is None:
+                return taken == 1
+            del run.parts[:taken]
+            return not run.parts
+
+
+def disclosed(*plans: Plan | Iterable[Range], store: Store | None = None) -> Disclosed:
+    """Disclose what will be read: plans of `foretell.disclose`, or triples ``(path, offset, length)``, in the order of reading.
+
+    >>> with foretell.disclosed(disclose.hdf5(cube, numpy.s_[:, 40, :])):
+    ...     plane = cube[:, 40, :]
+
+    Whoever reads the data for this program is told: the `foretell.Store` of open files; the foretell mount that a path is on;
+    or else the manager, if the program was started by ``foretell run``. If nobody listens, nothing happens.
+
+    Args:
+        plans: What will be read. Offsets and lengths are in bytes; a length of `None` is the rest of the file. A plan is sent
+            to its end: most of it at once, and by a thread if it is long, has files to open, or the receiver is behind.
+        store: The store that triples name files of; by default, paths are those of this machine.
+
+    Returns:
+        A context manager. At its end, what was disclosed and not read is given up. `Disclosed.add` discloses further plans.
+
+    Hints are advice. Wrong or outdated ones cost speed and nothing else, and a plan that cannot be made, say because the file
+    has no such data set, raises nothing here: `Disclosed.problem` says why.
+
+    """
+    hints = Disclosed()
+    hints.add(*plans, store=store)
+    return hints

@@ -1,0 +1,249 @@
+"""Who is told of reads to come: the manager of `foretell run`, a foretell mount, or a `foretell.Store`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from foretell import _foretell
+from foretell._ranges import OPENINGS, Coming
+from foretell._store import File, Stream
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from foretell._store import Store
+
+    Parts: TypeAlias = Sequence[tuple[int, int]] | None
+
+# The end of the longest file. A range to the end of a file is told up to there.
+OFFSET_MAX = (1 << 63) - 1
+
+
+class Target(Protocol):
+    """Takes ranges of files in the order of reading, as one stream."""
+
+    name: str
+    """How a user knows it: "run", "mount" or "store"."""
+
+    def expect(self, path: str) -> None:
+        """Prepare for a file that will be hinted; never waits."""
+
+    def is_ready(self, path: str) -> bool:
+        """Whether `hint` would not wait for the file to be opened."""
+
+    def wait(self, path: str) -> None:
+        """Wait until `hint` would not."""
+
+    def hint(self, path: str, parts: Parts, ordered: bool) -> int:
+        """Disclose parts of a file (offset and length in bytes), or all of it; return how many were taken, from the first on.
+
+        The whole file counts as one. Fewer than given: the receiver is behind; the rest may be sent later.
+
+        Raises:
+            OSError: The receiver has ended, or the file cannot be opened.
+
+        """
+
+    def cancel(self) -> None:
+        """Give up what was hinted and not read."""
+
+    def close(self) -> None:
+        """Give up what was hinted and not read, for good."""
+
+
+class RunTarget:
+    """The manager of `foretell run`, if the program was started by it."""
+
+    name = "run"
+
+    def __init__(self, manager: _foretell.Manager) -> None:
+        self._manager: _foretell.Manager | None = manager
+
+    def expect(self, path: str) -> None: ...
+
+    def is_ready(self, path: str) -> bool:
+        return True
+
+    def wait(self, path: str) -> None: ...
+
+    def hint(self, path: str, parts: Parts, ordered: bool) -> int:
+        if self._manager is None:
+            raise BrokenPipeError("the manager has ended")
+        return self._manager.hint(path, parts, ordered, 0.0)
+
+    def cancel(self) -> None:
+        if self._manager is not None:
+            self._manager.cancel()
+
+    def close(self) -> None:
+        self._manager = None
+
+
+class MountTarget:
+    """A foretell mount."""
+
+    name = "mount"
+
+    def __init__(self, point: str) -> None:
+        self._point = point
+        self._mount: _foretell.Mount | None = _foretell.Mount(point)
+
+    def expect(self, path: str) -> None: ...
+
+    def is_ready(self, path: str) -> bool:
+        return True
+
+    def wait(self, path: str) -> None: ...
+
+    def hint(self, path: str, parts: Parts, ordered: bool) -> int:
+        if self._mount is None:
+            raise BrokenPipeError("the mount has gone")
+        if not path.startswith(self._point + "/"):
+            path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+        return self._mount.hint(os.path.relpath(path, self._point), parts, ordered)
+
+    def cancel(self) -> None:
+        if self._mount is not None:
+            self._mount.cancel()
+
+    def close(self) -> None:
+        self._mount = None
+
+
+class StoreTarget:
+    """A `foretell.Store`. Files are opened in the background, up to 64 at once, and stay open with the hints."""
+
+    name = "store"
+
+    def __init__(self, store: Store, files: Mapping[str, File]) -> None:
+        self._store = store
+        self._stream = Stream(store)
+        self._open: dict[str, File] = dict(files)
+        self._coming: OrderedDict[str, Coming] = OrderedDict()
+
+    def know(self, files: Mapping[str, File]) -> None:
+        """Note files that are open already."""
+        self._open.update(files)
+
+    def expect(self, path: str) -> None:
+        if path not in self._open and path not in self._coming:
+            self._coming[path] = Coming(self._store, path)
+            self._begin()
+
+    def _begin(self) -> None:
+        for coming, _ in zip(self._coming.values(), range(OPENINGS), strict=False):
+            coming.begin()
+
+    def is_ready(self, path: str) -> bool:
+        coming = self._coming.get(path)
+        return path in self._open or (coming is not None and coming.is_ready())
+
+    def wait(self, path: str) -> None:
+        if path not in self._open:
+            self.expect(path)
+            with contextlib.suppress(OSError):  # `hint` raises it.
+                self._coming[path].file()
+
+    def _file(self, path: str) -> File:
+        file = self._open.get(path)
+        if file is None:
+            self.expect(path)
+            coming = self._coming.pop(path)
+            self._begin()
+            file = self._open[path] = coming.file()
+        return file
+
+    def hint(self, path: str, parts: Parts, ordered: bool) -> int:
+        self._file(path).hint(parts, stream=self._stream, ordered=ordered)
+        return 1 if parts is None else len(parts)
+
+    def cancel(self) -> None:
+        self._stream.cancel()
+
+    def close(self) -> None:
+        self._stream.close()
+        self._open.clear()
+        self._coming.clear()
+
+
+class Targets:
+    """The targets of one disclosure, each made when it is first needed."""
+
+    def __init__(self) -> None:
+        self._run: RunTarget | None = None
+        self._asked_run = False
+        self._mounts: dict[str, MountTarget | None] = {}
+        self._points = mount_points()
+        self._real: dict[str, str | None] = {}
+        self._stores: dict[int, StoreTarget] = {}
+
+    def may_listen(self) -> bool:
+        """Whether anybody may listen for paths of this machine. If not, plans need not be made."""
+        return bool(os.environ.get("FORETELL_SOCKET")) or bool(self._points)
+
+    def of_store(self, store: Store, files: Mapping[str, File]) -> StoreTarget:
+        """Return the target of a store; `files` of it are open already, by path."""
+        target = self._stores.get(id(store))
+        if target is None:
+            target = self._stores[id(store)] = StoreTarget(store, files)
+        target.know(files)
+        return target
+
+    def of_path(self, path: str) -> Target | None:
+        """Return who is told of a path of this machine: the foretell mount that it is on, else the manager of the run."""
+        point = self._point(path) if self._points else None
+        if point is not None:
+            return self._mount(point)
+        if not self._asked_run:
+            self._asked_run = True
+            manager = _foretell.Manager.connect()
+            self._run = None if manager is None else RunTarget(manager)
+        return self._run
+
+    def _point(self, path: str) -> str | None:
+        def above(place: str) -> str | None:
+            return max(
+                (one for one in self._points if place.startswith(one + "/")), default=None, key=len
+            )
+
+        point = above(path)
+        if point is None:  # A link may lead there.
+            folder = os.path.dirname(path)
+            if folder not in self._real:
+                self._real[folder] = above(os.path.realpath(folder) + "/")
+            point = self._real[folder]
+        return point
+
+    def _mount(self, point: str) -> MountTarget | None:
+        if point not in self._mounts:
+            try:
+                self._mounts[point] = MountTarget(point)
+            except OSError:
+                self._mounts[point] = None
+        return self._mounts[point]
+
+    def all(self) -> list[Target]:
+        """Return all that were made."""
+        mounts = [mount for mount in self._mounts.values() if mount is not None]
+        run = [] if self._run is None else [self._run]
+        return [*run, *mounts, *self._stores.values()]
+
+
+def mount_points() -> list[str]:
+    """Return the points of the foretell mounts in this process's view of the machine."""
+    try:
+        with open("/proc/self/mountinfo", "rb") as table:
+            # Number, parent, device, root, point, options, any number of fields, a dash, type, source, options.
+            found = re.findall(
+                rb"^\S+ \S+ \S+ \S+ (\S+) .* - fuse\S* foretell[: ]", table.read(), re.MULTILINE
+            )
+    except OSError:
+        return []
+    unescape = partial(re.sub, rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]))
+    return [os.fsdecode(unescape(point)) for point in found]
