@@ -11,7 +11,7 @@ use crate::backend::{Backend, Opened};
 use crate::error::{CacheError, OpenError};
 use crate::file::File;
 use crate::shared::{Identity, Shared};
-use crate::slab::Slab;
+use crate::slab::{Frame, Slab};
 use crate::stats::Stats;
 
 /// The size of a cache and of its blocks.
@@ -52,7 +52,7 @@ impl Default for CacheOptions {
 /// A memory of bounded size that several stores share. A clone is a handle on the same cache.
 #[derive(Clone)]
 pub struct Cache {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl fmt::Debug for Cache {
@@ -67,6 +67,21 @@ impl Cache {
     /// # Errors
     /// If the options are [wrong](CacheOptions::check), or the memory cannot be mapped.
     pub fn new(options: CacheOptions) -> Result<Self, CacheError> {
+        Self::with(options, Slab::new)
+    }
+
+    /// An empty cache whose blocks other processes can [read](crate::share).
+    ///
+    /// # Errors
+    /// As [`new`](Cache::new).
+    pub fn new_shared(options: CacheOptions) -> Result<Self, CacheError> {
+        Self::with(options, Slab::shared)
+    }
+
+    fn with(
+        options: CacheOptions,
+        slab: impl FnOnce(Frame, usize) -> std::io::Result<Slab>,
+    ) -> Result<Self, CacheError> {
         let CacheOptions { budget_bytes, block_bytes } = options;
         let frames = options.check()?;
         let memory = |cause| CacheError::Memory { budget_bytes, cause };
@@ -74,7 +89,7 @@ impl Cache {
             .ok()
             .filter(|&frames| frames < 1 << 31)
             .ok_or_else(|| memory(std::io::ErrorKind::OutOfMemory.into()))?;
-        let slab = Slab::new(frames, block_bytes).map_err(memory)?;
+        let slab = slab(frames, block_bytes).map_err(memory)?;
         Ok(Cache { shared: Arc::new(Shared::new(slab, block_bytes)) })
     }
 

@@ -80,6 +80,8 @@ pub struct Lent {
 
 // SAFETY: the maker promises that nothing else uses the memory, and that the keeper may be dropped in any thread.
 unsafe impl Send for Lent {}
+// SAFETY: a shared `Lent` only says where the memory is.
+unsafe impl Sync for Lent {}
 
 impl fmt::Debug for Lent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -96,16 +98,24 @@ impl Lent {
     pub unsafe fn new(start: *mut u8, length: usize, keeper: Arc<dyn Send + Sync>) -> Self {
         Lent { start, length, keeper }
     }
+
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    pub(crate) fn length(&self) -> usize {
+        self.length
+    }
 }
 
 /// A read whose first bytes, possibly none, have been copied from memory; the rest is missing.
 #[derive(Debug)]
 #[must_use]
 pub struct Partly {
-    offset_bytes: u64,
-    length: usize,
-    copied: usize,
-    goes_on: bool,
+    pub(crate) offset_bytes: u64,
+    pub(crate) length: usize,
+    pub(crate) copied: usize,
+    pub(crate) goes_on: bool,
 }
 
 /// The destination of a read. Without a keeper it is borrowed until the read is done, with one it is lent for longer.
@@ -471,6 +481,36 @@ impl File {
         if let Some(stream) = self.ahead.stray() {
             let shared = &self.shared;
             shared.with_engine(|state, now, todo| state.engine.close_stream(now, stream, todo));
+        }
+    }
+
+    /// Another process has read this range of frames without the help of this one. Whoever tells of such reads calls
+    /// [`Shared::look`] when it has told of all.
+    pub(crate) fn told(&self, offset_bytes: u64, length: usize) {
+        let shared = &self.shared;
+        let block_bytes = shared.block_bytes as u64;
+        let left = self.size_bytes().saturating_sub(offset_bytes);
+        let length = (length as u64).min(left);
+        if length == 0 {
+            return;
+        }
+        let end = offset_bytes + length;
+        let (first, last) = (offset_bytes / block_bytes, (end - 1) / block_bytes);
+        let goes_on = self.ahead.note(offset_bytes, end);
+        for index in first..=last {
+            // It is read for the first time now, perhaps.
+            if let Some(pinned) = shared.slab.pin(Block { file: self.id, index }) {
+                shared.slab.unpin(pinned.frame);
+            }
+        }
+        let (reader, blocks) = (self.reader, last + 1 - first);
+        shared.records.note(Record {
+            reader,
+            first: Block { file: self.id, index: first },
+            blocks,
+        });
+        if goes_on && self.ahead.is_due(end) {
+            self.read_on(offset_bytes, end);
         }
     }
 

@@ -29,9 +29,10 @@
 //!
 //! * `cache` and `file` are the handles; `read` is one read that waits.
 //! * `shared` drives the `engine`, which decides what is fetched and kept.
-//! * `slab` and `free` are the memory of the blocks, `buffer` is aligned memory for direct I/O.
+//! * `slab` (with `geometry`, `frame` and `free`) is the memory of the blocks, `buffer` is aligned memory for direct I/O.
 //! * `records` tells the policy of hits, `read_ahead` predicts sequential reads.
 //! * `limit` bounds the prefetch requests in flight at a device, `speed` estimates how many bytes in flight keep it busy.
+//! * [`share`] gives other processes of the user the blocks of a cache.
 //! * [`backend`] is where data comes from, [`tier`] keeps blocks of a remote store on a local disk.
 
 pub mod backend;
@@ -40,11 +41,14 @@ mod cache;
 mod engine;
 mod error;
 mod file;
+mod frame;
 mod free;
+mod geometry;
 mod limit;
 mod read;
 mod read_ahead;
 mod records;
+pub mod share;
 mod shared;
 mod slab;
 mod speed;

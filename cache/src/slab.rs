@@ -1,12 +1,13 @@
 //! Frames: the memory of the blocks, and a table that finds them without a lock.
 //!
 //! One mapping holds a table, a header for each frame, and the data. Table and headers are atomics at fixed offsets, without
-//! pointers, so the mapping could be shared between processes. It is private, since private memory gets huge pages on
-//! request and shared memory mostly does not, which makes copies of 128 KiB a quarter slower.
+//! pointers. It is private, or a file in memory that other processes [map](crate::share) for reading.
 //!
 //! * **A. The owner** is one thread at a time: the engine, under its lock. It takes frames, fills them through a back end,
 //!   [publishes](Slab::publish) and [evicts](Slab::evict) them.
 //! * **B. Readers**, at any time, [pin](Slab::pin) a block's frame, copy out of it and unpin it.
+//! * **C. Readers of other processes** cannot write, so they have no pins. They copy first and check afterwards
+//!   ([`FarSlab`](crate::share::far::FarSlab)).
 //!
 //! **Pins.** A reader first adds its pin and then checks that the frame is valid and has its block. An eviction clears
 //! *valid*; if the frame is pinned then, it is in limbo until it has no pin. Both are read-modify-write operations on
@@ -17,38 +18,26 @@
 //! may miss its block. It never finds a wrong one, since the header is compared under the pin. The owner's own searches
 //! ([`Slab::holds`]) are exact, since only the owner moves entries.
 //!
+//! **Versions.** An eviction counts up the frame's version before anything writes to its data. A reader of another process
+//! notes the version, finds the frame valid and of its block, copies, and compares the version. It is a sequence lock whose
+//! "odd" state is *not valid*.
+//!
 //! May fail: [`Slab::new`], if there is no memory.
 
-use std::hash::{BuildHasher, Hasher};
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use foretell_policy::hash::Mix;
 use foretell_policy::{Block, FileId};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous};
+
+use crate::frame::{Header, PIN, UNREAD, VALID};
+use crate::geometry::Geometry;
 
 /// The number of a frame.
 pub(crate) type Frame = u32;
-
-/// Bit of a frame's state: it has the data of its block.
-const VALID: u64 = 1;
-/// Bit of a frame's state: it was prefetched and not read since.
-const UNREAD: u64 = 2;
-/// One pin, in the state's remaining bits.
-const PIN: u64 = 4;
-
-/// Bytes of a page. Data begins at a multiple of it, for direct I/O.
-const PAGE: usize = 4096;
-
-#[derive(Debug)]
-#[repr(C)]
-struct Header {
-    state: AtomicU64,
-    file: AtomicU64,
-    index: AtomicU64,
-    unused: AtomicU64,
-}
 
 /// A frame that may be copied out of until [`Slab::unpin`].
 #[derive(Debug)]
@@ -63,13 +52,9 @@ pub(crate) struct Pinned {
 #[derive(Debug)]
 pub(crate) struct Slab {
     base: NonNull<u8>,
-    mapped_bytes: usize,
-    frames: Frame,
-    block_bytes: usize,
-    /// Number of entries of the table, a power of two, minus one.
-    mask: usize,
-    headers_at: usize,
-    data_at: usize,
+    geometry: Geometry,
+    /// The file in memory, if other processes may map it.
+    file: Option<OwnedFd>,
     /// Whether the owner waits for a frame in limbo. Readers then call it after they unpin one.
     is_starving: AtomicBool,
 }
@@ -79,9 +64,6 @@ pub(crate) struct Slab {
 unsafe impl Send for Slab {}
 // SAFETY: as above.
 unsafe impl Sync for Slab {}
-
-/// Adjacent blocks of a file with adjacent homes in the table, in one cache line: 2 to this power.
-const NEIGHBOURS_BITS: u32 = 3;
 
 /// Cache lines of data to load before the pin.
 const LINES: usize = 8;
@@ -99,51 +81,74 @@ fn prefetch(at: *const u8) {
     let _ = at;
 }
 
-/// The tag of a block's entry. Its lowest bits are the block's home in the table.
-fn tag_of(block: Block) -> u32 {
-    let mut hasher = Mix.build_hasher();
-    hasher.write_u64(block.file.0);
-    hasher.write_u64(block.index >> NEIGHBOURS_BITS);
-    let neighbours = (1 << NEIGHBOURS_BITS) - 1;
-    (hasher.finish() >> 32) as u32 & !neighbours | block.index as u32 & neighbours
-}
-
 impl Slab {
-    /// Frames of `block_bytes`, all of them free.
+    /// Frames of `block_bytes`, all of them free, in memory of this process alone.
     ///
     /// # Errors
     /// Those of `mmap`.
     pub(crate) fn new(frames: Frame, block_bytes: usize) -> io::Result<Self> {
-        let entries = (frames as usize * 2).next_power_of_two();
-        let headers_at = (entries * size_of::<AtomicU64>()).next_multiple_of(64);
-        let headers_end = headers_at + frames as usize * size_of::<Header>();
-        let data_at = headers_end.next_multiple_of(PAGE);
-        let mapped_bytes = (frames as usize)
-            .checked_mul(block_bytes)
-            .and_then(|bytes| bytes.checked_add(data_at))
-            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let geometry = Geometry::new(frames, block_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+        let bytes = geometry.mapped_bytes;
         // SAFETY: a new mapping, at an address that the kernel chooses.
         let base = unsafe {
             let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-            mmap_anonymous(std::ptr::null_mut(), mapped_bytes, protection, flags)?
+            mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags)?
         };
         // SAFETY: this advice does not change the contents of the mapping. Without huge pages nothing is lost.
-        let _ = unsafe { madvise(base, mapped_bytes, Advice::LinuxHugepage) };
-        Ok(Slab {
-            base: NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
-            mapped_bytes,
-            frames,
-            block_bytes,
-            mask: entries - 1,
-            headers_at,
-            data_at,
-            is_starving: AtomicBool::new(false),
-        })
+        let _ = unsafe { madvise(base, bytes, Advice::LinuxHugepage) };
+        Self::at(base, geometry, None)
+    }
+
+    /// The same in memory that other processes may map for reading: a file without a name, whose size and contents nobody
+    /// else can change.
+    ///
+    /// # Errors
+    /// Those of `memfd_create`, `ftruncate`, `fcntl` and `mmap`.
+    pub(crate) fn shared(frames: Frame, block_bytes: usize) -> io::Result<Self> {
+        let geometry = Geometry::new(frames, block_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+        let file = memfd_create("foretell-cache", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&file, geometry.mapped_bytes as u64)?;
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let base = unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            mmap(
+                std::ptr::null_mut(),
+                geometry.mapped_bytes,
+                protection,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )?
+        };
+        let slab = Self::at(base, geometry, Some(file))?;
+        // Only the mapping above can write from now on.
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+        fcntl_add_seals(slab.file.as_ref().expect("just made"), seals)?;
+        Ok(slab)
+    }
+
+    fn at(
+        base: *mut std::ffi::c_void,
+        geometry: Geometry,
+        file: Option<OwnedFd>,
+    ) -> io::Result<Self> {
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Slab { base, geometry, file, is_starving: AtomicBool::new(false) })
+    }
+
+    /// Where its parts are in its memory.
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The file in memory, if other processes may map it.
+    pub(crate) fn file(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
     }
 
     /// Number of frames.
     pub(crate) fn frames(&self) -> Frame {
-        self.frames
+        self.geometry.frames
     }
 
     /// B. Finds and pins the frame of `block`. May miss a block that is there.
@@ -160,10 +165,10 @@ impl Slab {
 
     #[inline]
     fn find_and_pin(&self, block: Block, gives_up: impl Fn() -> bool) -> Option<Pinned> {
-        let tag = tag_of(block);
-        let mut place = tag as usize & self.mask;
+        let tag = Geometry::tag_of(block);
+        let mut place = tag as usize & self.geometry.mask;
         // Bounded, although half of the entries are empty: they may move during the search.
-        for _ in 0..=self.mask {
+        for _ in 0..=self.geometry.mask {
             let entry = self.entry(place).load(Ordering::Acquire);
             if entry == 0 {
                 return None;
@@ -175,7 +180,7 @@ impl Slab {
                     None => {}
                 }
             }
-            place = (place + 1) & self.mask;
+            place = (place + 1) & self.geometry.mask;
         }
         None
     }
@@ -186,9 +191,9 @@ impl Slab {
     #[inline]
     pub(crate) fn load(&self, first: Block, count: u64, from: usize) {
         for index in first.index..first.index + count {
-            let tag = tag_of(Block { index, ..first });
+            let tag = Geometry::tag_of(Block { index, ..first });
             // An entry is mostly at its block's home. If not, some lines are loaded in vain.
-            let entry = self.entry(tag as usize & self.mask).load(Ordering::Relaxed);
+            let entry = self.entry(tag as usize & self.geometry.mask).load(Ordering::Relaxed);
             let Some(frame) = (entry as u32).checked_sub(1) else { continue };
             prefetch(std::ptr::from_ref(self.header(frame)).cast());
             if index == first.index {
@@ -203,10 +208,7 @@ impl Slab {
         let header = self.header(frame);
         let before = header.state.fetch_add(PIN, Ordering::Acquire);
         // File and index of a header change only while it is not valid, and no reader that saw it valid has it pinned.
-        let is_it = before & VALID != 0
-            && header.file.load(Ordering::Relaxed) == block.file.0
-            && header.index.load(Ordering::Relaxed) == block.index;
-        if !is_it {
+        if before & VALID == 0 || !header.is_of(block.file.0, block.index) {
             self.unpin(frame);
             return None;
         }
@@ -252,8 +254,8 @@ impl Slab {
         to: *mut u8,
         length: usize,
     ) {
-        assert!(from + length <= frames.len() * self.block_bytes, "beyond the blocks");
-        assert!(frames.end <= self.frames);
+        assert!(from + length <= frames.len() * self.geometry.block_bytes, "beyond the blocks");
+        assert!(frames.end <= self.geometry.frames);
         let data = self.data(frames.start);
         // SAFETY: within the frames, as just asserted. While they are pinned nothing writes to them. The caller vouches
         // for `to`.
@@ -298,14 +300,18 @@ impl Slab {
     /// A frame's data. Only the owner of a frame may write there: the frame is not valid, was [free](Slab::is_free),
     /// and has been given to no other request.
     pub(crate) fn data(&self, frame: Frame) -> *mut u8 {
-        assert!(frame < self.frames);
+        assert!(frame < self.geometry.frames);
         // SAFETY: within the mapping.
-        unsafe { self.base.as_ptr().add(self.data_at + frame as usize * self.block_bytes) }
+        unsafe {
+            self.base
+                .as_ptr()
+                .add(self.geometry.data_at + frame as usize * self.geometry.block_bytes)
+        }
     }
 
     /// A. Zeroes the data of a free frame from byte `from` on.
     pub(crate) fn clear_from(&self, frame: Frame, from: usize) {
-        let (data, length) = (self.data(frame), self.block_bytes - from);
+        let (data, length) = (self.data(frame), self.geometry.block_bytes - from);
         // SAFETY: within the frame's data. The frame is free, so the owner may write.
         unsafe { data.add(from).write_bytes(0, length) }
     }
@@ -313,16 +319,11 @@ impl Slab {
     /// A. Publishes a frame that has the data of `block`. The block must not have a frame yet.
     pub(crate) fn publish(&self, block: Block, frame: Frame, is_unread: bool) {
         debug_assert!(!self.holds(block), "{block:?} twice");
-        let header = self.header(frame);
-        header.file.store(block.file.0, Ordering::Relaxed);
-        header.index.store(block.index, Ordering::Relaxed);
-        let state = VALID | if is_unread { UNREAD } else { 0 };
-        // Not a store: a reader that looked for another block may have it pinned for a moment.
-        header.state.fetch_or(state, Ordering::Release);
-        let tag = tag_of(block);
-        let mut place = tag as usize & self.mask;
+        self.header(frame).publish(block.file.0, block.index, is_unread);
+        let tag = Geometry::tag_of(block);
+        let mut place = tag as usize & self.geometry.mask;
         while self.entry(place).load(Ordering::Relaxed) != 0 {
-            place = (place + 1) & self.mask;
+            place = (place + 1) & self.geometry.mask;
         }
         let entry = u64::from(tag) << 32 | u64::from(frame + 1);
         self.entry(place).store(entry, Ordering::Release);
@@ -332,18 +333,18 @@ impl Slab {
     pub(crate) fn evict(&self, block: Block) -> Option<Frame> {
         let mut gap = self.place_of(block)?;
         let frame = self.entry(gap).load(Ordering::Relaxed) as u32 - 1;
-        self.header(frame).state.fetch_and(!(VALID | UNREAD), Ordering::SeqCst);
+        self.header(frame).withdraw();
         // Entries after the gap move up if the gap lies between them and their home.
         let mut place = gap;
         loop {
-            place = (place + 1) & self.mask;
+            place = (place + 1) & self.geometry.mask;
             let entry = self.entry(place).load(Ordering::Relaxed);
             if entry == 0 {
                 break;
             }
-            let home = (entry >> 32) as usize & self.mask;
-            let from_home = place.wrapping_sub(home) & self.mask;
-            if from_home >= (place.wrapping_sub(gap) & self.mask) {
+            let home = (entry >> 32) as usize & self.geometry.mask;
+            let from_home = place.wrapping_sub(home) & self.geometry.mask;
+            if from_home >= (place.wrapping_sub(gap) & self.geometry.mask) {
                 self.entry(gap).store(entry, Ordering::Release);
                 gap = place;
             }
@@ -353,8 +354,8 @@ impl Slab {
     }
 
     fn place_of(&self, block: Block) -> Option<usize> {
-        let tag = tag_of(block);
-        let mut place = tag as usize & self.mask;
+        let tag = Geometry::tag_of(block);
+        let mut place = tag as usize & self.geometry.mask;
         loop {
             let entry = self.entry(place).load(Ordering::Relaxed);
             if entry == 0 {
@@ -370,13 +371,13 @@ impl Slab {
                     return Some(place);
                 }
             }
-            place = (place + 1) & self.mask;
+            place = (place + 1) & self.geometry.mask;
         }
     }
 
     #[inline]
     fn entry(&self, place: usize) -> &AtomicU64 {
-        debug_assert!(place <= self.mask);
+        debug_assert!(place <= self.geometry.mask);
         // SAFETY: within the table at the beginning of the mapping; aligned, and accessed only as atomics. The mapping
         // begins as zeros, which are empty entries.
         unsafe { &*self.base.as_ptr().cast::<AtomicU64>().add(place) }
@@ -384,16 +385,19 @@ impl Slab {
 
     #[inline]
     fn header(&self, frame: Frame) -> &Header {
-        assert!(frame < self.frames);
+        assert!(frame < self.geometry.frames);
         // SAFETY: within the mapping; `headers_at` is a multiple of 64; all fields are atomics and begin as zeros.
-        unsafe { &*self.base.as_ptr().add(self.headers_at).cast::<Header>().add(frame as usize) }
+        unsafe {
+            &*self.base.as_ptr().add(self.geometry.headers_at).cast::<Header>().add(frame as usize)
+        }
     }
 }
 
 impl Drop for Slab {
     fn drop(&mut self) {
         // SAFETY: the mapping is this slab's, and no borrow of it is left. An error cannot be handled here.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
+        let _ =
+            unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.geometry.mapped_bytes) };
     }
 }
 
@@ -408,7 +412,7 @@ mod tests {
     }
 
     fn fill(slab: &Slab, frame: Frame, with: u64) {
-        for word in 0..slab.block_bytes / 8 {
+        for word in 0..slab.geometry.block_bytes / 8 {
             // SAFETY: a free frame, of this test's one owner.
             unsafe { slab.data(frame).cast::<u64>().add(word).write(with) }
         }

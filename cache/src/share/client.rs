@@ -1,0 +1,545 @@
+//! A process that reads the cache of another one.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use foretell_policy::{Block, FileId, Segment};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use super::far::FarSlab;
+use super::ring::{Ring, Told};
+use super::wire::{READ_MAX_BYTES, SEGMENTS_MAX, ToClient, ToServer, VERSION};
+use super::{address, is_own};
+use crate::error::{BackendError, OpenError, ReadError};
+use crate::file::{Lent, Partly};
+use crate::stats::Stats;
+
+/// Longest body that a server sends: the data of a read, or a long error.
+const ANSWER_MAX_BYTES: usize = READ_MAX_BYTES as usize + 4096;
+/// Time after which a waiting read asks again whether it is given up.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+/// Longest wait for the server's first answer.
+const WELCOME_WITHIN: Duration = Duration::from_secs(2);
+
+/// What is waiting for an answer.
+enum Pending {
+    Open(SyncSender<Result<Answered, BackendError>>),
+    Read(Part),
+    Stats(SyncSender<Stats>),
+}
+
+/// An opened file, as the server answers.
+struct Answered {
+    handle: u32,
+    file: FileId,
+    size_bytes: u64,
+    version: Vec<u8>,
+}
+
+/// A part of a read, and where its bytes go.
+struct Part {
+    reading: Arc<Reading>,
+    /// Where it begins in the read.
+    from: usize,
+    length: usize,
+}
+
+type Done = Box<dyn FnOnce(Result<usize, ReadError>) + Send>;
+
+/// A read, some of whose parts have not arrived.
+struct Reading {
+    lent: Lent,
+    path: Arc<str>,
+    length: usize,
+    left: AtomicUsize,
+    error: Mutex<Option<(u64, BackendError)>>,
+    done: Mutex<Option<Done>>,
+}
+
+impl Reading {
+    /// A part is done with. The last one calls back.
+    fn settled(&self) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        let lock = |error: PoisonError<_>| error.into_inner();
+        let error = self.error.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(done) = self.done.lock().unwrap_or_else(lock).take() else { return };
+        done(match error {
+            None => Ok(self.length),
+            Some((offset_bytes, cause)) => {
+                Err(ReadError { path: Arc::clone(&self.path), offset_bytes, cause })
+            }
+        });
+    }
+
+    /// A part has failed. The error of the first in the file counts.
+    fn failed(&self, offset_bytes: u64, cause: BackendError) {
+        let mut error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
+        if error.as_ref().is_none_or(|(before, _)| offset_bytes < *before) {
+            *error = Some((offset_bytes, cause));
+        }
+    }
+}
+
+/// Requests in flight, which the thread that hears the server shares.
+#[derive(Default)]
+struct Waiting {
+    pending: Mutex<HashMap<u64, Pending>>,
+    is_lost: AtomicBool,
+}
+
+impl Waiting {
+    fn take(&self, id: u64) -> Option<Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)
+    }
+
+    /// The server has gone: nothing more will be answered.
+    fn lose(&self) {
+        self.is_lost.store(true, Ordering::SeqCst);
+        let pending =
+            std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner));
+        for pending in pending.into_values() {
+            if let Pending::Read(part) = pending {
+                part.reading.failed(0, BackendError::Lost);
+                part.reading.settled();
+            } // The receivers of the others find that the senders have gone.
+        }
+    }
+}
+
+struct Link {
+    /// Messages to the server. A lock for each message keeps them whole.
+    socket: Mutex<UnixStream>,
+    slab: FarSlab,
+    ring: Mutex<Ring>,
+    waiting: Arc<Waiting>,
+    next_id: AtomicU64,
+    next_stream: AtomicU32,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // The thread that hears the server ends.
+        let socket = self.socket.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let _ = socket.shutdown(Shutdown::Both);
+    }
+}
+
+impl Link {
+    fn send(&self, message: &ToServer) -> Result<(), BackendError> {
+        let bytes = message.encode();
+        let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        socket.write_all(&bytes).map_err(|_| BackendError::Lost)
+    }
+
+    /// Sends a request that is answered to `pending`. If it cannot be sent, all that wait hear that the server is lost.
+    fn ask(&self, pending: Pending, message: impl FnOnce(u64) -> ToServer) {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        self.waiting.pending.lock().unwrap_or_else(PoisonError::into_inner).insert(id, pending);
+        let is_sent = self.send(&message(id)).is_ok();
+        // Either this sees that the server is lost, or the one who finds that out sees this request.
+        if !is_sent || self.waiting.is_lost.load(Ordering::SeqCst) {
+            self.waiting.lose();
+        }
+    }
+}
+
+/// A client's view of a store in the cache of another process: its reads and its hints. A clone stands for the same client.
+///
+/// It must not be used in a forked child.
+#[derive(Clone)]
+pub struct FarSession {
+    link: Arc<Link>,
+}
+
+impl fmt::Debug for FarSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FarSession").field("is_lost", &self.is_lost()).finish_non_exhaustive()
+    }
+}
+
+impl FarSession {
+    /// Connects to the [server](super::Server) at `name`, and has it read from what `recipe` stands for. `None` if there is
+    /// none of this user, or it does not serve that.
+    ///
+    /// # Errors
+    /// Those of `socket` and `mmap`, and if no thread can be started.
+    pub fn connect(name: &str, recipe: &[u8]) -> io::Result<Option<Self>> {
+        let Ok(mut socket) = UnixStream::connect_addr(&address(name)?) else { return Ok(None) };
+        if !is_own(&socket) {
+            return Ok(None);
+        }
+        let hello = ToServer::Hello { version: VERSION, recipe: recipe.to_vec() };
+        socket.set_read_timeout(Some(WELCOME_WITHIN))?;
+        let Ok(Some((frames, block_bytes, memory, ring))) =
+            socket.write_all(&hello.encode()).and_then(|()| welcome(&socket))
+        else {
+            return Ok(None);
+        };
+        socket.set_read_timeout(None)?;
+        let slab = FarSlab::map(memory.as_fd(), frames, block_bytes)?;
+        let ring = Mutex::new(Ring::map(ring.as_fd())?);
+        let waiting = Arc::new(Waiting::default());
+        let (hearing, heard) = (Arc::clone(&waiting), socket.try_clone()?);
+        std::thread::Builder::new()
+            .name("foretell-share".to_owned())
+            .spawn(move || hear(heard, &hearing))?;
+        let (next_id, next_stream) = (AtomicU64::new(0), AtomicU32::new(0));
+        let link = Link { socket: Mutex::new(socket), slab, ring, waiting, next_id, next_stream };
+        Ok(Some(FarSession { link: Arc::new(link) }))
+    }
+
+    /// Whether the server has gone, so that only blocks in memory can be read.
+    pub fn is_lost(&self) -> bool {
+        self.link.waiting.is_lost.load(Ordering::SeqCst)
+    }
+
+    /// Opens the current version of the file at `path`. Waits for the store's answer.
+    ///
+    /// # Errors
+    /// The store's error; [`BackendError::Lost`] if the server has gone.
+    pub fn open(&self, path: &[u8]) -> Result<Arc<FarFile>, OpenError> {
+        let (sender, receiver) = sync_channel(1);
+        self.link.ask(Pending::Open(sender), |id| ToServer::Open { id, path: path.to_vec() });
+        let path: Arc<str> = String::from_utf8_lossy(path).into();
+        let answered = receiver.recv().unwrap_or(Err(BackendError::Lost));
+        match answered {
+            Ok(Answered { handle, file, size_bytes, version }) => {
+                let link = Arc::clone(&self.link);
+                Ok(Arc::new(FarFile {
+                    link,
+                    path,
+                    handle,
+                    file,
+                    size_bytes,
+                    version: version.into(),
+                }))
+            }
+            Err(cause) => Err(OpenError { path, cause }),
+        }
+    }
+
+    /// A stream of hints; see [`Session::stream`](crate::Session::stream).
+    pub fn stream(&self) -> FarStream {
+        let number = self.link.next_stream.fetch_add(1, Ordering::Relaxed);
+        FarStream { link: Arc::clone(&self.link), number }
+    }
+
+    /// Counts of the whole cache, of all its clients; `None` if the server has gone.
+    pub fn stats(&self) -> Option<Stats> {
+        let (sender, receiver) = sync_channel(1);
+        self.link.ask(Pending::Stats(sender), |id| ToServer::Stats { id });
+        receiver.recv().ok()
+    }
+}
+
+/// The server's first answer.
+fn welcome(socket: &UnixStream) -> io::Result<Option<(u32, usize, OwnedFd, OwnedFd)>> {
+    let mut bytes = [0; 64];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let received = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags)?;
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    let body = bytes.get(4..received.bytes).and_then(ToClient::decode);
+    let (Some(ToClient::Welcome { frames, block_bytes }), Ok([memory, ring])) =
+        (body, <[OwnedFd; 2]>::try_from(descriptors))
+    else {
+        return Ok(None);
+    };
+    let is_sane = (4096..=16 << 20).contains(&block_bytes)
+        && block_bytes.is_power_of_two()
+        && frames < 1 << 31;
+    Ok(is_sane.then_some((frames, block_bytes as usize, memory, ring)))
+}
+
+/// Hears the server until it or the client has gone; the work of a thread.
+fn hear(socket: UnixStream, waiting: &Waiting) {
+    let mut socket = io::BufReader::with_capacity(64 << 10, socket);
+    while hear_one(&mut socket, waiting).is_some() {}
+    waiting.lose();
+}
+
+fn hear_one(socket: &mut impl Read, waiting: &Waiting) -> Option<()> {
+    let mut head = [0; 4];
+    socket.read_exact(&mut head).ok()?;
+    let length = u32::from_ne_bytes(head) as usize;
+    if length > ANSWER_MAX_BYTES {
+        return None;
+    }
+    let mut body = vec![0; length];
+    socket.read_exact(&mut body).ok()?;
+    match ToClient::decode(&body)? {
+        ToClient::Welcome { .. } => return None,
+        ToClient::Opened { id, handle, file, size_bytes, version } => {
+            if let Some(Pending::Open(sender)) = waiting.take(id) {
+                let file = FileId(file);
+                let _ = sender.send(Ok(Answered { handle, file, size_bytes, version }));
+            }
+        }
+        ToClient::Data { id, bytes } => {
+            let Some(Pending::Read(part)) = waiting.take(id) else { return Some(()) };
+            if bytes.len() == part.length {
+                // SAFETY: this part of the memory is lent to this answer alone, until the read has settled.
+                unsafe {
+                    let to = part.reading.lent.start().add(part.from);
+                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, part.length);
+                }
+            } else {
+                // Files do not grow or shrink while they are open.
+                part.reading.failed(0, BackendError::Changed);
+            }
+            part.reading.settled();
+        }
+        ToClient::Failed { id, offset_bytes, cause } => match waiting.take(id) {
+            Some(Pending::Open(sender)) => drop(sender.send(Err(cause))),
+            Some(Pending::Read(part)) => {
+                part.reading.failed(offset_bytes, cause);
+                part.reading.settled();
+            }
+            _ => {}
+        },
+        ToClient::Stats { id, json } => {
+            if let Some(Pending::Stats(sender)) = waiting.take(id) {
+                let _ = sender.send(serde_json::from_slice(&json).ok()?);
+            }
+        }
+    }
+    Some(())
+}
+
+/// One version of a file, open in the cache of another process. Its methods are those of [`File`](crate::File).
+pub struct FarFile {
+    link: Arc<Link>,
+    path: Arc<str>,
+    handle: u32,
+    file: FileId,
+    size_bytes: u64,
+    version: Arc<[u8]>,
+}
+
+impl fmt::Debug for FarFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FarFile").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Drop for FarFile {
+    fn drop(&mut self) {
+        let _ = self.link.send(&ToServer::Close { handle: self.handle });
+    }
+}
+
+impl FarFile {
+    /// The version that was opened, as the store names it.
+    pub fn version(&self) -> &[u8] {
+        &self.version
+    }
+
+    /// Its size in bytes when it was opened.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Whether the server has gone. Then reads of what is not in memory fail as [`Lost`](BackendError::Lost).
+    pub fn is_lost(&self) -> bool {
+        self.link.waiting.is_lost.load(Ordering::SeqCst)
+    }
+
+    /// As [`File::read_at`](crate::File::read_at).
+    ///
+    /// # Errors
+    /// As there, and [`BackendError::Lost`] if the server has gone.
+    pub fn read_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<usize, ReadError> {
+        // SAFETY: the buffer is borrowed until this returns.
+        let partly = match unsafe { self.read_now(buffer.as_mut_ptr(), buffer.len(), offset_bytes) }
+        {
+            Ok(count) => return Ok(count),
+            Err(partly) => partly,
+        };
+        // SAFETY: the buffer is borrowed until this returns, which it does when the read has ended: it is not given up.
+        let lent = unsafe { Lent::new(buffer.as_mut_ptr(), buffer.len(), Arc::new(())) };
+        Ok(self.read_rest(lent, partly, &mut || false)?.expect("it was not given up"))
+    }
+
+    /// As [`File::read_now`](crate::File::read_now).
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline]
+    pub unsafe fn read_now(
+        &self,
+        start: *mut u8,
+        length: usize,
+        offset_bytes: u64,
+    ) -> Result<usize, Partly> {
+        let left = self.size_bytes.saturating_sub(offset_bytes);
+        let length = length.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let slab = &self.link.slab;
+        let block_bytes = slab.block_bytes();
+        let mut copied = 0;
+        while copied < length {
+            let at = offset_bytes + copied as u64;
+            let from = (at % block_bytes as u64) as usize;
+            let count = (length - copied).min(block_bytes - from);
+            let block = Block { file: self.file, index: at / block_bytes as u64 };
+            // SAFETY: the place has `length` bytes, and is not part of a mapping of the slab, which is for reading.
+            if unsafe { slab.copy(block, from, start.add(copied), count) }.is_none() {
+                break;
+            }
+            copied += count;
+        }
+        self.tell(offset_bytes, copied);
+        match copied == length {
+            true => Ok(length),
+            false => Err(Partly { offset_bytes, length, copied, goes_on: false }),
+        }
+    }
+
+    /// Tells the server of a hit.
+    #[inline]
+    fn tell(&self, offset_bytes: u64, length: usize) {
+        let Ok(length_bytes) = u32::try_from(length) else { return };
+        if length_bytes == 0 {
+            return;
+        }
+        let told = Told { handle: self.handle, offset_bytes, length_bytes };
+        let is_asleep = self.link.ring.lock().unwrap_or_else(PoisonError::into_inner).push(told);
+        if is_asleep {
+            let _ = self.link.send(&ToServer::Look);
+        }
+    }
+
+    /// As [`File::read_rest`](crate::File::read_rest).
+    ///
+    /// # Errors
+    /// As `read_at`.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn read_rest(
+        &self,
+        lent: Lent,
+        partly: Partly,
+        is_given_up: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<usize>, ReadError> {
+        let (sender, receiver) = sync_channel(1);
+        self.ask_rest(lent, &partly, Box::new(move |result| drop(sender.send(result))));
+        loop {
+            match receiver.recv_timeout(ASK_EVERY) {
+                Ok(result) => return result.map(Some),
+                Err(RecvTimeoutError::Timeout) if is_given_up() => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    let (path, offset_bytes) = (Arc::clone(&self.path), partly.offset_bytes);
+                    return Err(ReadError { path, offset_bytes, cause: BackendError::Lost });
+                }
+            }
+        }
+    }
+
+    /// As [`File::read_then`](crate::File::read_then).
+    pub fn read_then(
+        &self,
+        lent: Lent,
+        offset_bytes: u64,
+        done: impl FnOnce(Result<usize, ReadError>) + Send + 'static,
+    ) {
+        // SAFETY: the memory is lent to this read.
+        match unsafe { self.read_now(lent.start(), lent.length(), offset_bytes) } {
+            Ok(count) => done(Ok(count)),
+            Err(partly) => self.ask_rest(lent, &partly, Box::new(done)),
+        }
+    }
+
+    /// Asks for what has not been copied, in parts.
+    fn ask_rest(&self, lent: Lent, partly: &Partly, done: Done) {
+        let &Partly { offset_bytes, length, copied, .. } = partly;
+        assert!(length <= lent.length(), "the memory of another read");
+        let parts = (length - copied).div_ceil(READ_MAX_BYTES as usize);
+        let reading = Arc::new(Reading {
+            lent,
+            path: Arc::clone(&self.path),
+            length,
+            left: AtomicUsize::new(parts + 1),
+            error: Mutex::default(),
+            done: Mutex::new(Some(done)),
+        });
+        for from in (copied..length).step_by(READ_MAX_BYTES as usize) {
+            let part_length = (length - from).min(READ_MAX_BYTES as usize);
+            let part = Part { reading: Arc::clone(&reading), from, length: part_length };
+            self.link.ask(Pending::Read(part), |id| ToServer::Read {
+                id,
+                handle: self.handle,
+                offset_bytes: offset_bytes + from as u64,
+                length_bytes: part_length as u32,
+            });
+        }
+        reading.settled(); // All has been asked for.
+    }
+}
+
+/// Discloses what will be read, in order; as [`Stream`](crate::Stream). Without the server, it does nothing.
+pub struct FarStream {
+    link: Arc<Link>,
+    number: u32,
+}
+
+impl fmt::Debug for FarStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FarStream").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl FarStream {
+    /// All of `file` will be read, from the first byte to the last.
+    pub fn hint_file(&self, file: &FarFile) {
+        let _ = self.link.send(&ToServer::HintFile { stream: self.number, handle: file.handle });
+    }
+
+    /// These ranges of `file` will be read, in this order.
+    pub fn hint_segments(&self, file: &FarFile, segments: &[Segment]) {
+        self.hint(file, segments, true);
+    }
+
+    /// These ranges of `file` will be read, in any order. Of more than some thousands, several such sets are made.
+    pub fn hint_set(&self, file: &FarFile, segments: &[Segment]) {
+        self.hint(file, segments, false);
+    }
+
+    fn hint(&self, file: &FarFile, segments: &[Segment], is_ordered: bool) {
+        for part in segments.chunks(SEGMENTS_MAX) {
+            let (stream, handle, segments) = (self.number, file.handle, part.to_vec());
+            let _ = self.link.send(&ToServer::Hint { stream, handle, is_ordered, segments });
+        }
+    }
+
+    /// Gives up all unread hints. The stream can disclose more afterwards.
+    pub fn cancel(&self) {
+        let _ = self.link.send(&ToServer::Cancel { stream: self.number });
+    }
+}
+
+impl Drop for FarStream {
+    fn drop(&mut self) {
+        let _ = self.link.send(&ToServer::EndStream { stream: self.number });
+    }
+}

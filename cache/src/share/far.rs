@@ -1,0 +1,138 @@
+//! The blocks of a cache in another process, mapped for reading.
+//!
+//! A reader has no pins. It notes the version of a frame, copies, and compares the version ([`Header`]): if the owner has
+//! withdrawn the block meanwhile, what was copied is thrown away, and the block counts as absent.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use foretell_policy::Block;
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+use crate::frame::Header;
+use crate::geometry::Geometry;
+use crate::slab::Frame;
+
+/// Huge pages of the file can be mapped as such at multiples of this.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct FarSlab {
+    /// The reserved addresses, which begin up to a huge page before the mapping.
+    reserved: (NonNull<u8>, usize),
+    base: NonNull<u8>,
+    geometry: Geometry,
+}
+
+// SAFETY: the mapping lives as long as this, and is only read: table and headers by atomics, data as `copy` describes.
+unsafe impl Send for FarSlab {}
+// SAFETY: as above.
+unsafe impl Sync for FarSlab {}
+
+impl FarSlab {
+    /// Maps the file of a slab of so many frames.
+    ///
+    /// # Errors
+    /// Those of `mmap`; `InvalidData` if the file has another size, or may be cut.
+    pub(crate) fn map(file: BorrowedFd<'_>, frames: Frame, block_bytes: usize) -> io::Result<Self> {
+        let geometry = Geometry::new(frames, block_bytes).ok_or(io::ErrorKind::InvalidData)?;
+        // A file that is cut would end this process by a signal when it reads.
+        let is_sealed = fcntl_get_seals(file)?.contains(SealFlags::SHRINK);
+        if !is_sealed || fstat(file)?.st_size != geometry.mapped_bytes as i64 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let reserved_bytes = geometry.mapped_bytes + HUGE_PAGE;
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let reserved = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                reserved_bytes,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE,
+            )?
+        };
+        let start = reserved.cast::<u8>();
+        let at = start.wrapping_add(start.align_offset(HUGE_PAGE));
+        // SAFETY: it replaces part of the mapping that was just made.
+        let mapped = unsafe {
+            let flags = MapFlags::SHARED | MapFlags::FIXED;
+            mmap(at.cast(), geometry.mapped_bytes, ProtFlags::READ, flags, file, 0)
+        };
+        let (Some(start), Some(base)) = (NonNull::new(start), NonNull::new(at)) else {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        };
+        let slab = FarSlab { reserved: (start, reserved_bytes), base, geometry };
+        mapped?; // Dropping the slab gives up the reserved addresses.
+        Ok(slab)
+    }
+
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.geometry.block_bytes
+    }
+
+    /// Copies `length` bytes of a block, from its byte `from` on. Returns `None` if the block is not there or was withdrawn
+    /// meanwhile; then some bytes of the destination may have been overwritten. Otherwise, whether nobody has read the block
+    /// since it was prefetched.
+    ///
+    /// # Safety
+    /// `to` is valid for writes of `length` bytes, and not part of the mapping.
+    #[inline]
+    pub(crate) unsafe fn copy(
+        &self,
+        block: Block,
+        from: usize,
+        to: *mut u8,
+        length: usize,
+    ) -> Option<bool> {
+        assert!(from + length <= self.geometry.block_bytes, "beyond the block");
+        let tag = Geometry::tag_of(block);
+        let mut place = tag as usize & self.geometry.mask;
+        // Bounded, although half of the entries are empty: they may move during the search.
+        for _ in 0..=self.geometry.mask {
+            let entry = self.entry(place).load(Ordering::Acquire);
+            let frame = (entry as u32).checked_sub(1)?;
+            if (entry >> 32) as u32 == tag && frame < self.geometry.frames {
+                let header = self.header(frame);
+                if let Some(seen) = header.look(block.file.0, block.index) {
+                    let data =
+                        self.geometry.data_at + frame as usize * self.geometry.block_bytes + from;
+                    // SAFETY: within the mapping, as just checked; the caller vouches for `to`. Another process may write
+                    // to the source meanwhile. No reference to it exists here, so to the compiler these are bytes of the
+                    // outside world; whatever they are, `is_still` then says that they are worthless.
+                    unsafe {
+                        std::ptr::copy_nonoverlapping(self.base.as_ptr().add(data), to, length)
+                    };
+                    return header.is_still(seen).then_some(seen.is_unread);
+                }
+            }
+            place = (place + 1) & self.geometry.mask;
+        }
+        None
+    }
+
+    #[inline]
+    fn entry(&self, place: usize) -> &AtomicU64 {
+        // SAFETY: within the table at the beginning of the mapping, since callers mask the place; aligned. Loads of atomics
+        // may be made of memory that is mapped for reading only.
+        unsafe { &*self.base.as_ptr().cast::<AtomicU64>().add(place) }
+    }
+
+    #[inline]
+    fn header(&self, frame: Frame) -> &Header {
+        // SAFETY: within the mapping, since callers check the frame; aligned; all fields are atomics, which are only loaded.
+        unsafe {
+            &*self.base.as_ptr().add(self.geometry.headers_at).cast::<Header>().add(frame as usize)
+        }
+    }
+}
+
+impl Drop for FarSlab {
+    fn drop(&mut self) {
+        // SAFETY: the mappings are this slab's, and no borrow of them is left. An error cannot be handled here.
+        let _ = unsafe { munmap(self.reserved.0.as_ptr().cast(), self.reserved.1) };
+    }
+}

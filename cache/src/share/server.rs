@@ -1,0 +1,511 @@
+//! The process that has the cache: it answers clients and takes their hits into account.
+//!
+//! One thread does it all. It never waits for a store: opens have a thread each, and reads call back. It never waits for a
+//! client either: what a client does not take yet is queued, and while much is queued or asked for, its further requests stay
+//! in the socket.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::io::{self, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use super::ring::Ring;
+use super::wire::{REQUEST_MAX_BYTES, ToClient, ToServer, VERSION};
+use super::{address, is_own};
+use crate::backend::{BackendError, Opened};
+use crate::cache::{Cache, Session, Store, Stream};
+use crate::file::File;
+
+/// Bytes that are asked for or queued for a client, beyond which it is not heard.
+const LOAD_MAX_BYTES: usize = 32 << 20;
+/// What a request counts beside its data.
+const REQUEST_COST_BYTES: usize = 4096;
+/// Most clients; further ones are refused and use a cache of their own.
+const CLIENTS_MAX: usize = 1024;
+/// Most stores; clients of further ones are refused.
+const STORES_MAX: usize = 256;
+/// Memory of a client's hints. Further ones are ignored.
+const HINTS_MAX_BYTES: usize = 256 << 20;
+/// Rings are looked at in such intervals while there are records in them.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// Without records for so long, the server sleeps until it is told.
+const LOOK_FOR: Duration = Duration::from_millis(50);
+
+/// What a client's cache reads from.
+pub struct Served {
+    /// The store, on the server's cache.
+    pub store: Store,
+    /// Opens the file at a path of the store, and waits.
+    pub open: Arc<dyn Fn(&[u8]) -> Result<Opened, BackendError> + Send + Sync>,
+}
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Served").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+/// A cache that answers other processes of this user, until it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    mailbox: Arc<Mailbox>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Answers on their way to the thread.
+#[derive(Debug)]
+struct Mailbox {
+    answers: Mutex<Vec<(u64, Answer)>>,
+    bell: OwnedFd,
+    is_over: AtomicBool,
+}
+
+#[derive(Debug)]
+enum Answer {
+    Opened { id: u64, path: Vec<u8>, result: Result<Opened, BackendError> },
+    Read { id: u64, asked_bytes: usize, result: Result<Vec<u8>, (u64, BackendError)> },
+}
+
+impl Mailbox {
+    fn send(&self, client: u64, answer: Answer) {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).push((client, answer));
+        self.ring();
+    }
+
+    fn ring(&self) {
+        // It fails only if it has rung very often unheard.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Server {
+    /// Answers at `name` with the blocks of a cache that was made by [`Cache::new_shared`]. `served` says what a recipe, which
+    /// clients send as bytes, stands for; it is asked once for each, and must not wait.
+    ///
+    /// Returns `None` if a process of this machine answers there already.
+    ///
+    /// # Errors
+    /// Those of `socket`, `listen` and `eventfd`, and if no thread can be started; `InvalidInput` for a cache that is not shared.
+    pub fn start(
+        cache: &Cache,
+        name: &str,
+        served: impl Fn(&[u8]) -> Result<Served, BackendError> + Send + 'static,
+    ) -> io::Result<Option<Self>> {
+        if cache.shared.slab.file().is_none() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let listener = match UnixListener::bind_addr(&address(name)?) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(None),
+            listener => listener?,
+        };
+        listener.set_nonblocking(true)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let mailbox = Mailbox { answers: Mutex::default(), bell, is_over: AtomicBool::new(false) };
+        let mailbox = Arc::new(mailbox);
+        let serving = Serving {
+            cache: cache.clone(),
+            served: Box::new(served),
+            listener,
+            mailbox: Arc::clone(&mailbox),
+            stores: HashMap::new(),
+            clients: HashMap::new(),
+            next_client: 0,
+        };
+        let thread = std::thread::Builder::new()
+            .name("foretell-share".to_owned())
+            .spawn(move || serving.run())?;
+        Ok(Some(Server { mailbox, thread: Some(thread) }))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.mailbox.is_over.store(true, Ordering::Relaxed);
+        self.mailbox.ring();
+        let _ = self.thread.take().map(JoinHandle::join); // A panic was reported.
+    }
+}
+
+struct Serving {
+    cache: Cache,
+    served: Box<dyn Fn(&[u8]) -> Result<Served, BackendError> + Send>,
+    listener: UnixListener,
+    mailbox: Arc<Mailbox>,
+    /// By recipe. They stay, so that a client finds what earlier ones have read.
+    stores: HashMap<Vec<u8>, Served>,
+    clients: HashMap<u64, Client>,
+    next_client: u64,
+}
+
+/// What a client has, once it has said hello.
+struct Known {
+    session: Session,
+    open: Arc<dyn Fn(&[u8]) -> Result<Opened, BackendError> + Send + Sync>,
+    ring: Ring,
+}
+
+struct Client {
+    socket: UnixStream,
+    known: Option<Known>,
+    files: HashMap<u32, Arc<File>>,
+    next_handle: u32,
+    streams: HashMap<u32, Stream>,
+    input: Vec<u8>,
+    output: VecDeque<Vec<u8>>,
+    /// Bytes of the first message of `output` that were sent.
+    sent: usize,
+    load_bytes: usize,
+}
+
+impl Serving {
+    fn run(mut self) {
+        let mut looked_at = Instant::now();
+        while !self.mailbox.is_over.load(Ordering::Relaxed) {
+            let mut has_records = self.look();
+            let now = Instant::now();
+            if has_records {
+                looked_at = now;
+            }
+            let mut timeout = Some(LOOK_EVERY);
+            if now.duration_since(looked_at) >= LOOK_FOR {
+                has_records = false;
+                for known in self.clients.values().filter_map(|client| client.known.as_ref()) {
+                    has_records |= known.ring.ask();
+                }
+                timeout = has_records.then_some(Duration::ZERO);
+            }
+            let ready = self.wait(timeout);
+            self.look();
+            if ready.bell {
+                let mut count = [0; 8];
+                let _ = rustix::io::read(&self.mailbox.bell, &mut count);
+                self.deliver();
+            }
+            if ready.listener {
+                self.accept();
+            }
+            for (number, is_readable, is_broken) in ready.clients {
+                let Some(mut client) = self.clients.remove(&number) else { continue };
+                let heard =
+                    if is_readable { self.hear(number, &mut client) } else { Ok(!is_broken) };
+                if heard.unwrap_or(false) && client.flush().is_ok() {
+                    self.clients.insert(number, client);
+                }
+            }
+        }
+    }
+
+    /// Takes the hits of all clients into account. Returns whether there were any.
+    fn look(&self) -> bool {
+        let mut any = false;
+        for client in self.clients.values() {
+            let Some(known) = &client.known else { continue };
+            any |= known.ring.take(|told| {
+                if let Some(file) = client.files.get(&told.handle) {
+                    file.told(told.offset_bytes, told.length_bytes as usize);
+                }
+            });
+        }
+        if any {
+            self.cache.shared.look();
+        }
+        any
+    }
+
+    fn wait(&self, timeout: Option<Duration>) -> Ready {
+        let numbers: Vec<u64> = self.clients.keys().copied().collect();
+        let mut fds = vec![
+            PollFd::new(&self.mailbox.bell, PollFlags::IN),
+            PollFd::new(&self.listener, PollFlags::IN),
+        ];
+        fds.extend(self.clients.values().map(|client| {
+            let mut wanted = PollFlags::empty();
+            wanted.set(PollFlags::IN, client.load_bytes < LOAD_MAX_BYTES);
+            wanted.set(PollFlags::OUT, !client.output.is_empty());
+            PollFd::new(&client.socket, wanted)
+        }));
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        if poll(&mut fds, timeout.as_ref()).is_err() {
+            return Ready::default(); // A signal.
+        }
+        let is_ready = |at: usize| !fds[at].revents().is_empty();
+        let clients = numbers.into_iter().enumerate().filter(|(at, _)| is_ready(at + 2));
+        let clients = clients.map(|(at, number)| {
+            let events = fds[at + 2].revents();
+            let is_broken = events.intersects(PollFlags::HUP | PollFlags::ERR);
+            (number, events.contains(PollFlags::IN), is_broken)
+        });
+        Ready { bell: is_ready(0), listener: is_ready(1), clients: clients.collect() }
+    }
+
+    fn accept(&mut self) {
+        while let Ok((socket, _)) = self.listener.accept() {
+            if !is_own(&socket)
+                || self.clients.len() >= CLIENTS_MAX
+                || socket.set_nonblocking(true).is_err()
+            {
+                continue;
+            }
+            let client = Client {
+                socket,
+                known: None,
+                files: HashMap::new(),
+                next_handle: 0,
+                streams: HashMap::new(),
+                input: Vec::new(),
+                output: VecDeque::new(),
+                sent: 0,
+                load_bytes: 0,
+            };
+            self.clients.insert(self.next_client, client);
+            self.next_client += 1;
+        }
+    }
+
+    /// Hands out what has been opened and read.
+    fn deliver(&mut self) {
+        let answers = std::mem::take(
+            &mut *self.mailbox.answers.lock().unwrap_or_else(PoisonError::into_inner),
+        );
+        for (number, answer) in answers {
+            // A client that has gone needs no answer. What was opened for it is closed here.
+            let Some(client) = self.clients.get_mut(&number) else { continue };
+            client.answer(answer);
+            if client.flush().is_err() {
+                self.clients.remove(&number);
+            }
+        }
+    }
+
+    /// Reads what a client has sent, and acts on it. Returns false if the client is done with.
+    fn hear(&mut self, number: u64, client: &mut Client) -> io::Result<bool> {
+        let mut chunk = [MaybeUninit::<u8>::uninit(); 64 << 10];
+        let count = match rustix::io::read(&client.socket, &mut chunk) {
+            Ok((bytes, _)) => {
+                client.input.extend_from_slice(bytes);
+                bytes.len()
+            }
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        };
+        if count == 0 {
+            return Ok(false);
+        }
+        let mut taken = 0;
+        while let Some(head) = client.input[taken..].first_chunk() {
+            let length = u32::from_ne_bytes(*head) as usize;
+            if length > REQUEST_MAX_BYTES {
+                return Ok(false);
+            }
+            let Some(body) = client.input.get(taken + 4..taken + 4 + length) else { break };
+            let Some(message) = ToServer::decode(body) else { return Ok(false) };
+            taken += 4 + length;
+            if !self.act(number, client, message)? {
+                return Ok(false);
+            }
+        }
+        client.input.drain(..taken);
+        Ok(true)
+    }
+
+    /// Acts on a message. Returns false if the client is done with.
+    fn act(&mut self, number: u64, client: &mut Client, message: ToServer) -> io::Result<bool> {
+        let Some(known) = &client.known else {
+            return match message {
+                ToServer::Hello { version: VERSION, recipe } => self.welcome(client, &recipe),
+                _ => Ok(false),
+            };
+        };
+        match message {
+            ToServer::Hello { .. } => return Ok(false),
+            ToServer::Open { id, path } => {
+                let (open, mailbox) = (Arc::clone(&known.open), Arc::clone(&self.mailbox));
+                client.load_bytes += REQUEST_COST_BYTES;
+                let at = path.clone();
+                let opens =
+                    std::thread::Builder::new().name("foretell-open".to_owned()).spawn(move || {
+                        let result = open(&at);
+                        mailbox.send(number, Answer::Opened { id, path: at, result });
+                    });
+                if let Err(error) = opens {
+                    client.answer(Answer::Opened { id, path, result: Err(error.into()) });
+                }
+            }
+            ToServer::Read { id, handle, offset_bytes, length_bytes } => {
+                let Some(file) = client.files.get(&handle) else { return Ok(false) };
+                let asked_bytes = length_bytes as usize + REQUEST_COST_BYTES;
+                client.load_bytes += asked_bytes;
+                let mailbox = Arc::clone(&self.mailbox);
+                let buffer = vec![0; length_bytes as usize];
+                file.read_buffer_then(buffer, offset_bytes, move |mut bytes, result| {
+                    let result = match result {
+                        Ok(count) => {
+                            bytes.truncate(count);
+                            Ok(bytes)
+                        }
+                        Err(error) => Err((error.offset_bytes, error.cause)),
+                    };
+                    mailbox.send(number, Answer::Read { id, asked_bytes, result });
+                });
+            }
+            ToServer::Close { handle } => drop(client.files.remove(&handle)),
+            ToServer::Hint { stream, handle, is_ordered, segments } => {
+                if let Some((stream, file)) = client.stream(stream, handle) {
+                    match is_ordered {
+                        _ if segments.is_empty() => {}
+                        true => stream.hint_segments(file, &segments),
+                        false => stream.hint_set(file, &segments),
+                    }
+                }
+            }
+            ToServer::HintFile { stream, handle } => {
+                if let Some((stream, file)) = client.stream(stream, handle) {
+                    stream.hint_file(file);
+                }
+            }
+            ToServer::Cancel { stream } => {
+                client.streams.get(&stream).into_iter().for_each(Stream::cancel)
+            }
+            ToServer::EndStream { stream } => drop(client.streams.remove(&stream)),
+            ToServer::Stats { id } => {
+                let json = serde_json::to_vec(&self.cache.stats()).unwrap_or_default();
+                client.queue(ToClient::Stats { id, json }.encode());
+            }
+            ToServer::Look => {} // Waking up was enough.
+        }
+        Ok(true)
+    }
+
+    fn welcome(&mut self, client: &mut Client, recipe: &[u8]) -> io::Result<bool> {
+        let slab = &self.cache.shared.slab;
+        let Some(memory) = slab.file() else { return Ok(false) };
+        if !self.stores.contains_key(recipe) {
+            if self.stores.len() >= STORES_MAX {
+                return Ok(false);
+            }
+            let Ok(served) = (self.served)(recipe) else { return Ok(false) };
+            self.stores.insert(recipe.to_vec(), served);
+        }
+        let Served { store, open } = &self.stores[recipe];
+        let (ring, ring_file) = Ring::new()?;
+        // Opened anew, so that the client's descriptor is for reading only.
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&memory));
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+        let memory = rustix::fs::open(path, flags, rustix::fs::Mode::empty())?;
+        let geometry = slab.geometry();
+        let block_bytes = geometry.block_bytes as u32;
+        let message = ToClient::Welcome { frames: geometry.frames, block_bytes }.encode();
+        send_with(&client.socket, &message, &[memory.as_fd(), ring_file.as_fd()])?;
+        client.known = Some(Known { session: store.session(), open: Arc::clone(open), ring });
+        Ok(true)
+    }
+}
+
+/// What a wait has found.
+#[derive(Default)]
+struct Ready {
+    bell: bool,
+    listener: bool,
+    /// Number; whether there is something to read; whether the connection has ended.
+    clients: Vec<(u64, bool, bool)>,
+}
+
+impl Client {
+    /// The stream and the file of a hint; `None` if the hint is to be ignored.
+    fn stream(&mut self, stream: u32, handle: u32) -> Option<(&Stream, &Arc<File>)> {
+        let (known, file) = (self.known.as_ref()?, self.files.get(&handle)?);
+        let stream = self.streams.entry(stream).or_insert_with(|| known.session.stream());
+        (stream.hint_memory().own_bytes < HINTS_MAX_BYTES).then_some((stream, file))
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        match answer {
+            Answer::Opened { id, path, result } => {
+                self.load_bytes -= REQUEST_COST_BYTES;
+                let message = match result {
+                    Ok(opened) => self.opened(id, &path, opened),
+                    Err(cause) => ToClient::Failed { id, offset_bytes: 0, cause },
+                };
+                self.queue(message.encode());
+            }
+            Answer::Read { id, asked_bytes, result } => {
+                self.load_bytes -= asked_bytes;
+                match result {
+                    Ok(bytes) => {
+                        self.queue(ToClient::data_head(id, bytes.len()));
+                        self.queue(bytes);
+                    }
+                    Err((offset_bytes, cause)) => {
+                        self.queue(ToClient::Failed { id, offset_bytes, cause }.encode());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Queues a message, or a part of one. It counts until the client has taken it.
+    fn queue(&mut self, message: Vec<u8>) {
+        self.load_bytes += message.len();
+        self.output.push_back(message);
+    }
+
+    fn opened(&mut self, id: u64, path: &[u8], opened: Opened) -> ToClient {
+        let Some(known) = &self.known else {
+            return ToClient::Failed { id, offset_bytes: 0, cause: BackendError::Lost };
+        };
+        let file = known.session.open_found(&String::from_utf8_lossy(path), opened);
+        let handle = self.next_handle;
+        self.next_handle = self.next_handle.wrapping_add(1);
+        let message = ToClient::Opened {
+            id,
+            handle,
+            file: file.id.0,
+            size_bytes: file.size_bytes(),
+            version: file.version().to_vec(),
+        };
+        self.files.insert(handle, file);
+        message
+    }
+
+    /// Sends what the client takes.
+    fn flush(&mut self) -> io::Result<()> {
+        while let Some(message) = self.output.front() {
+            match (&self.socket).write(&message[self.sent..]) {
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if self.sent == message.len() {
+                self.sent = 0;
+                self.load_bytes -= message.len();
+                self.output.pop_front();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sends a message with descriptors to a client that has nothing queued.
+fn send_with(
+    socket: &UnixStream,
+    message: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let count = sendmsg(socket, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    if count == message.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}

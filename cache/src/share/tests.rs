@@ -1,0 +1,224 @@
+//! A server and its clients in one process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use foretell_policy::Segment;
+
+use super::{FarFile, FarSession, Served, Server};
+use crate::backend::memory::MemoryBackend;
+use crate::backend::{Backend, BackendError};
+use crate::cache::{Cache, CacheOptions};
+use crate::file::Lent;
+use crate::stats::Stats;
+
+const BLOCK_BYTES: usize = 4096;
+const FILE_BYTES: usize = 300 * BLOCK_BYTES + 77;
+
+fn content(seed: usize) -> Vec<u8> {
+    (0..FILE_BYTES).map(|at| (at.wrapping_mul(31) >> 3) as u8 ^ seed as u8).collect()
+}
+
+struct World {
+    name: String,
+    files: Arc<MemoryBackend>,
+    cache: Cache,
+    server: Option<Server>,
+}
+
+impl World {
+    fn new(budget_bytes: u64) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let files = MemoryBackend::new();
+        (0..4).for_each(|seed| files.put(&format!("file {seed}"), content(seed)));
+        let options = CacheOptions { budget_bytes, block_bytes: BLOCK_BYTES };
+        let cache = Cache::new_shared(options).unwrap();
+        let name = format!("test-{}-{number}", std::process::id());
+        let mut world = World { name, files: Arc::new(files), cache, server: None };
+        world.server = world.start();
+        world
+    }
+
+    fn start(&self) -> Option<Server> {
+        let (cache, files) = (self.cache.clone(), Arc::clone(&self.files));
+        Server::start(&self.cache, &self.name, move |recipe| {
+            if recipe != b"files" {
+                return Err(BackendError::NotFound);
+            }
+            let backend: Arc<dyn Backend> = Arc::clone(&files) as _;
+            let (store, files) = (cache.attach(backend), Arc::clone(&files));
+            let open = move |path: &[u8]| files.open(&String::from_utf8_lossy(path));
+            Ok(Served { store, open: Arc::new(open) })
+        })
+        .unwrap()
+    }
+
+    fn connect(&self) -> FarSession {
+        FarSession::connect(&self.name, b"files").unwrap().expect("it answers")
+    }
+
+    /// Waits until the counts are as they should be.
+    fn until(&self, what: &str, is_so: impl Fn(Stats) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !is_so(self.cache.stats()) {
+            assert!(Instant::now() < deadline, "{what}: {:?}", self.cache.stats());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn read(file: &FarFile, offset: usize, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    let count = file.read_at(&mut bytes, offset as u64).unwrap();
+    bytes.truncate(count);
+    bytes
+}
+
+#[test]
+fn what_is_in_memory_needs_no_answer_and_is_told_to_the_policy() {
+    let world = World::new(4 << 20);
+    let (one, other) = (world.connect(), world.connect());
+    let (file, same) = (one.open(b"file 1").unwrap(), other.open(b"file 1").unwrap());
+    assert_eq!(file.size_bytes(), FILE_BYTES as u64);
+    assert_eq!(file.version(), same.version());
+    let wanted = &content(1)[1000..9000];
+    assert_eq!(read(&file, 1000, 8000), wanted);
+    assert_eq!(read(&file, FILE_BYTES - 10, 100), content(1)[FILE_BYTES - 10..]);
+    assert!(read(&file, FILE_BYTES + 10, 100).is_empty());
+    let before = world.cache.stats();
+    drop(one);
+    for _ in 0..10 {
+        let mut bytes = vec![0; 8000];
+        // SAFETY: the buffer lives longer than the call.
+        let now = unsafe { same.read_now(bytes.as_mut_ptr(), bytes.len(), 1000) };
+        assert_eq!((now.unwrap(), &bytes[..]), (8000, wanted));
+    }
+    world.until("3 blocks ten times", |stats| stats.hit_blocks == before.hit_blocks + 30);
+    assert_eq!(other.stats().unwrap().requests, before.requests, "nothing was fetched again");
+}
+
+#[test]
+fn hints_are_fetched_ahead_and_cost_no_answers() {
+    let world = World::new(4 << 20);
+    let session = world.connect();
+    let (file, stream) = (session.open(b"file 2").unwrap(), session.stream());
+    let segments: Vec<Segment> = (0..100)
+        .map(|number| Segment { offset_bytes: number * 7919 % 290 * 4096 + 5, length_bytes: 3000 })
+        .collect();
+    stream.hint_segments(&file, &segments);
+    world.until("the first ones come", |stats| stats.prefetched_blocks >= 50);
+    for segment in &segments {
+        let (offset, length) = (segment.offset_bytes as usize, segment.length_bytes as usize);
+        assert_eq!(read(&file, offset, length), &content(2)[offset..offset + length]);
+    }
+    world.until("all were used", |stats| {
+        stats.useful_blocks + stats.late_blocks == stats.prefetched_blocks
+    });
+    stream.hint_file(&file);
+    stream.cancel();
+    stream.hint_set(&file, &segments[..3]);
+    drop(stream);
+    assert_eq!(read(&file, 0, FILE_BYTES), content(2));
+}
+
+#[test]
+fn a_long_read_comes_in_parts_and_in_order_also_through_a_small_cache() {
+    let world = World::new(16 * BLOCK_BYTES as u64);
+    let session = world.connect();
+    for seed in 0..4 {
+        let file = session.open(format!("file {seed}").as_bytes()).unwrap();
+        for _ in 0..3 {
+            assert_eq!(read(&file, 0, FILE_BYTES), content(seed));
+        }
+    }
+}
+
+#[test]
+fn errors_are_those_of_the_store() {
+    let world = World::new(1 << 20);
+    let session = world.connect();
+    assert_eq!(session.open(b"absent").unwrap_err().cause, BackendError::NotFound);
+    assert!(FarSession::connect(&world.name, b"other files").unwrap().is_none());
+    assert!(FarSession::connect("nobody is here", b"files").unwrap().is_none());
+    assert!(world.start().is_none(), "the name is taken");
+    let file = session.open(b"file 0").unwrap();
+    world.files.put("file 0", vec![1; 10]);
+    let mut bytes = [0; 10];
+    assert_eq!(file.read_at(&mut bytes, 0).unwrap_err().cause, BackendError::Changed);
+    assert_eq!(read(&session.open(b"file 0").unwrap(), 0, 100), [1; 10]);
+}
+
+#[test]
+fn without_its_server_a_file_is_lost_but_for_what_is_in_memory() {
+    let mut world = World::new(4 << 20);
+    let session = world.connect();
+    let (file, stream) = (session.open(b"file 3").unwrap(), session.stream());
+    assert_eq!(read(&file, 0, 5000), &content(3)[..5000]);
+    drop(world.server.take());
+    world.files.put("file 3", Vec::new());
+    let mut bytes = vec![0; 5000];
+    assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 5000, "its memory is still there");
+    assert_eq!(bytes, &content(3)[..5000]);
+    assert_eq!(file.read_at(&mut bytes, 100_000).unwrap_err().cause, BackendError::Lost);
+    assert!(file.is_lost() && session.is_lost());
+    assert_eq!(session.open(b"file 1").unwrap_err().cause, BackendError::Lost);
+    assert!(session.stats().is_none());
+    stream.hint_file(&file);
+    // Another server takes the name.
+    world.server = world.start();
+    assert_eq!(read(&world.connect().open(b"file 1").unwrap(), 0, FILE_BYTES), content(1));
+}
+
+#[test]
+fn reads_that_call_back_and_reads_that_are_given_up() {
+    let world = World::new(4 << 20);
+    let file = world.connect().open(b"file 1").unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    for number in 0..200 {
+        let (offset, length) = (number * 4000, 5000 + number);
+        let keeper: Arc<[std::sync::atomic::AtomicU8]> =
+            (0..length).map(|_| std::sync::atomic::AtomicU8::new(0)).collect();
+        let kept: Arc<dyn Send + Sync> = Arc::new(Arc::clone(&keeper));
+        // SAFETY: the keeper has these bytes, which are read after the read has ended.
+        let lent = unsafe { Lent::new(keeper.as_ptr().cast_mut().cast(), length, kept) };
+        let sender = sender.clone();
+        file.read_then(lent, offset as u64, move |result| {
+            sender.send((offset, keeper, result.unwrap())).unwrap();
+        });
+    }
+    drop(sender);
+    let mut all = 0;
+    for (offset, bytes, count) in receiver {
+        let bytes: Vec<u8> = bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
+        assert_eq!(bytes[..count], content(1)[offset..offset + count]);
+        all += 1;
+    }
+    assert_eq!(all, 200);
+}
+
+#[test]
+fn many_threads_share_a_session() {
+    let world = World::new(40 * BLOCK_BYTES as u64);
+    let session = world.connect();
+    std::thread::scope(|scope| {
+        for thread in 0..4_usize {
+            let session = &session;
+            scope.spawn(move || {
+                let files: Vec<_> = (0..4)
+                    .map(|seed| session.open(format!("file {seed}").as_bytes()).unwrap())
+                    .collect();
+                let mut random = thread as u64 + 1;
+                for _ in 0..500 {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let (seed, offset) =
+                        ((random >> 60) as usize % 4, (random >> 33) as usize % FILE_BYTES);
+                    let length = (random >> 20) as usize % 20_000;
+                    let end = (offset + length).min(FILE_BYTES);
+                    assert_eq!(read(&files[seed], offset, length), &content(seed)[offset..end]);
+                }
+            });
+        }
+    });
+}
