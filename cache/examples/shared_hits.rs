@@ -103,7 +103,7 @@ fn main() {
     for at in (0..FILE_BYTES).step_by(buffer.len()) {
         file.read_at(&mut buffer, at as u64).expect("a read");
     }
-    std::thread::sleep(Duration::from_secs(1)); // Huge pages are made in the background.
+    std::thread::sleep(Duration::from_secs(3)); // Huge pages are made in the background.
     println!(
         "| processes | bytes | shared, ns | copy, ns | pread, ns | shared / copy | shared / pread |"
     );

@@ -7,10 +7,8 @@ use foretell_policy::Block;
 use foretell_policy::hash::Mix;
 
 use crate::frame::Header;
+use crate::mapping::HUGE_PAGE;
 use crate::slab::Frame;
-
-/// Data begins at a multiple of this, and in shared memory a huge page of data is one of the file: bytes of a huge page.
-const HUGE_PAGE: usize = 2 << 20;
 
 /// Data of little memory begins at a multiple of this, for direct I/O: bytes of a page.
 const PAGE: usize = 4096;

@@ -29,7 +29,7 @@
 //!
 //! * `cache` and `file` are the handles; `read` is one read that waits.
 //! * `shared` drives the `engine`, which decides what is fetched and kept.
-//! * `slab` (with `geometry`, `frame` and `free`) is the memory of the blocks, `buffer` is aligned memory for direct I/O.
+//! * `slab` (with `geometry`, `frame`, `mapping` and `free`) is the memory of the blocks, `buffer` is aligned memory for direct I/O.
 //! * `records` tells the policy of hits, `read_ahead` predicts sequential reads.
 //! * `limit` bounds the prefetch requests in flight at a device, `speed` estimates how many bytes in flight keep it busy.
 //! * [`share`] gives other processes of the user the blocks of a cache.
@@ -45,6 +45,7 @@ mod frame;
 mod free;
 mod geometry;
 mod limit;
+mod mapping;
 mod read;
 mod read_ahead;
 mod records;

@@ -26,15 +26,15 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use foretell_policy::{Block, FileId};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous};
+use rustix::mm::ProtFlags;
 
 use crate::frame::{Header, PIN, UNREAD, VALID};
 use crate::geometry::Geometry;
+use crate::mapping::Mapping;
 
 /// The number of a frame.
 pub(crate) type Frame = u32;
@@ -51,19 +51,15 @@ pub(crate) struct Pinned {
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Slab {
-    base: NonNull<u8>,
+    mapping: Mapping,
     geometry: Geometry,
     /// The file in memory, if other processes may map it.
     file: Option<OwnedFd>,
     /// Whether the owner waits for a frame in limbo. Readers then call it after they unpin one.
     is_starving: AtomicBool,
+    /// Frames up to this one have been used, all or nearly all: the search for free ones goes upwards.
+    frames_used: AtomicU32,
 }
-
-// SAFETY: `base` is a mapping that lives as long as the slab. Threads access it by atomics, or access data as the
-// module describes.
-unsafe impl Send for Slab {}
-// SAFETY: as above.
-unsafe impl Sync for Slab {}
 
 /// Cache lines of data to load before the pin.
 const LINES: usize = 8;
@@ -88,15 +84,7 @@ impl Slab {
     /// Those of `mmap`.
     pub(crate) fn new(frames: Frame, block_bytes: usize) -> io::Result<Self> {
         let geometry = Geometry::new(frames, block_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
-        let bytes = geometry.mapped_bytes;
-        // SAFETY: a new mapping, at an address that the kernel chooses.
-        let base = unsafe {
-            let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-            mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags)?
-        };
-        // SAFETY: this advice does not change the contents of the mapping. Without huge pages nothing is lost.
-        let _ = unsafe { madvise(base, bytes, Advice::LinuxHugepage) };
-        Self::at(base, geometry, None)
+        Ok(Self::at(Mapping::private(geometry.mapped_bytes)?, geometry, None))
     }
 
     /// The same in memory that other processes may map for reading: a file without a name, whose size and contents nobody
@@ -108,32 +96,17 @@ impl Slab {
         let geometry = Geometry::new(frames, block_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
         let file = memfd_create("foretell-cache", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, geometry.mapped_bytes as u64)?;
-        // SAFETY: a new mapping, at an address that the kernel chooses.
-        let base = unsafe {
-            let protection = ProtFlags::READ | ProtFlags::WRITE;
-            mmap(
-                std::ptr::null_mut(),
-                geometry.mapped_bytes,
-                protection,
-                MapFlags::SHARED,
-                &file,
-                0,
-            )?
-        };
-        let slab = Self::at(base, geometry, Some(file))?;
-        // Only the mapping above can write from now on.
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let mapping = Mapping::shared(file.as_fd(), geometry.mapped_bytes, protection)?;
+        // Only this mapping can write from now on.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
-        fcntl_add_seals(slab.file.as_ref().expect("just made"), seals)?;
-        Ok(slab)
+        fcntl_add_seals(&file, seals)?;
+        Ok(Self::at(mapping, geometry, Some(file)))
     }
 
-    fn at(
-        base: *mut std::ffi::c_void,
-        geometry: Geometry,
-        file: Option<OwnedFd>,
-    ) -> io::Result<Self> {
-        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Slab { base, geometry, file, is_starving: AtomicBool::new(false) })
+    fn at(mapping: Mapping, geometry: Geometry, file: Option<OwnedFd>) -> Self {
+        let (is_starving, frames_used) = (AtomicBool::new(false), AtomicU32::new(0));
+        Slab { mapping, geometry, file, is_starving, frames_used }
     }
 
     /// Where its parts are in its memory.
@@ -144,6 +117,18 @@ impl Slab {
     /// The file in memory, if other processes may map it.
     pub(crate) fn file(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Bytes of its memory that have been used, from the first on: all or nearly all of them.
+    pub(crate) fn used_bytes(&self) -> usize {
+        match self.frames_used.load(Ordering::Relaxed) as usize {
+            0 => 0,
+            frames => self.geometry.data_at + frames * self.geometry.block_bytes,
+        }
+    }
+
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
     }
 
     /// Number of frames.
@@ -303,8 +288,8 @@ impl Slab {
         assert!(frame < self.geometry.frames);
         // SAFETY: within the mapping.
         unsafe {
-            self.base
-                .as_ptr()
+            self.mapping
+                .base()
                 .add(self.geometry.data_at + frame as usize * self.geometry.block_bytes)
         }
     }
@@ -320,6 +305,7 @@ impl Slab {
     pub(crate) fn publish(&self, block: Block, frame: Frame, is_unread: bool) {
         debug_assert!(!self.holds(block), "{block:?} twice");
         self.header(frame).publish(block.file.0, block.index, is_unread);
+        self.frames_used.fetch_max(frame + 1, Ordering::Relaxed);
         let tag = Geometry::tag_of(block);
         let mut place = tag as usize & self.geometry.mask;
         while self.entry(place).load(Ordering::Relaxed) != 0 {
@@ -380,7 +366,7 @@ impl Slab {
         debug_assert!(place <= self.geometry.mask);
         // SAFETY: within the table at the beginning of the mapping; aligned, and accessed only as atomics. The mapping
         // begins as zeros, which are empty entries.
-        unsafe { &*self.base.as_ptr().cast::<AtomicU64>().add(place) }
+        unsafe { &*self.mapping.base().cast::<AtomicU64>().add(place) }
     }
 
     #[inline]
@@ -388,16 +374,8 @@ impl Slab {
         assert!(frame < self.geometry.frames);
         // SAFETY: within the mapping; `headers_at` is a multiple of 64; all fields are atomics and begin as zeros.
         unsafe {
-            &*self.base.as_ptr().add(self.geometry.headers_at).cast::<Header>().add(frame as usize)
+            &*self.mapping.base().add(self.geometry.headers_at).cast::<Header>().add(frame as usize)
         }
-    }
-}
-
-impl Drop for Slab {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this slab's, and no borrow of it is left. An error cannot be handled here.
-        let _ =
-            unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.geometry.mapped_bytes) };
     }
 }
 

@@ -30,7 +30,8 @@ fn word(file: u64, at: u64) -> u64 {
 }
 
 fn reads() -> u64 {
-    std::env::var("FORETELL_SHARE_READS").map_or(3_000_000, |reads| reads.parse().expect("a number"))
+    std::env::var("FORETELL_SHARE_READS")
+        .map_or(3_000_000, |reads| reads.parse().expect("a number"))
 }
 
 fn serve(name: &str) {

@@ -395,34 +395,37 @@ impl FarFile {
         let length = length.min(usize::try_from(left).unwrap_or(usize::MAX));
         let slab = &self.link.slab;
         let block_bytes = slab.block_bytes();
-        let mut copied = 0;
+        let (mut copied, mut is_news) = (0, false);
         while copied < length {
             let at = offset_bytes + copied as u64;
             let from = (at % block_bytes as u64) as usize;
             let count = (length - copied).min(block_bytes - from);
             let block = Block { file: self.file, index: at / block_bytes as u64 };
             // SAFETY: the place has `length` bytes, and is not part of a mapping of the slab, which is for reading.
-            if unsafe { slab.copy(block, from, start.add(copied), count) }.is_none() {
+            let Some(is_unread) = (unsafe { slab.copy(block, from, start.add(copied), count) })
+            else {
                 break;
-            }
+            };
+            is_news |= is_unread;
             copied += count;
         }
-        self.tell(offset_bytes, copied);
+        self.tell(offset_bytes, copied, is_news);
         match copied == length {
             true => Ok(length),
             false => Err(Partly { offset_bytes, length, copied, goes_on: false }),
         }
     }
 
-    /// Tells the server of a hit.
+    /// Tells the server of a hit. It `is_news` if it makes room for a prefetch.
     #[inline]
-    fn tell(&self, offset_bytes: u64, length: usize) {
+    fn tell(&self, offset_bytes: u64, length: usize, is_news: bool) {
         let Ok(length_bytes) = u32::try_from(length) else { return };
         if length_bytes == 0 {
             return;
         }
         let told = Told { handle: self.handle, offset_bytes, length_bytes };
-        let is_asleep = self.link.ring.lock().unwrap_or_else(PoisonError::into_inner).push(told);
+        let is_asleep =
+            self.link.ring.lock().unwrap_or_else(PoisonError::into_inner).push(told, is_news);
         if is_asleep {
             let _ = self.link.send(&ToServer::Look);
         }

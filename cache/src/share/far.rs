@@ -5,33 +5,23 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use foretell_policy::Block;
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::ProtFlags;
 
 use crate::frame::Header;
 use crate::geometry::Geometry;
+use crate::mapping::Mapping;
 use crate::slab::Frame;
-
-/// Huge pages of the file can be mapped as such at multiples of this.
-const HUGE_PAGE: usize = 2 << 20;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct FarSlab {
-    /// The reserved addresses, which begin up to a huge page before the mapping.
-    reserved: (NonNull<u8>, usize),
-    base: NonNull<u8>,
+    mapping: Mapping,
     geometry: Geometry,
 }
-
-// SAFETY: the mapping lives as long as this, and is only read: table and headers by atomics, data as `copy` describes.
-unsafe impl Send for FarSlab {}
-// SAFETY: as above.
-unsafe impl Sync for FarSlab {}
 
 impl FarSlab {
     /// Maps the file of a slab of so many frames.
@@ -45,29 +35,8 @@ impl FarSlab {
         if !is_sealed || fstat(file)?.st_size != geometry.mapped_bytes as i64 {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let reserved_bytes = geometry.mapped_bytes + HUGE_PAGE;
-        // SAFETY: a new mapping, at an address that the kernel chooses.
-        let reserved = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                reserved_bytes,
-                ProtFlags::empty(),
-                MapFlags::PRIVATE,
-            )?
-        };
-        let start = reserved.cast::<u8>();
-        let at = start.wrapping_add(start.align_offset(HUGE_PAGE));
-        // SAFETY: it replaces part of the mapping that was just made.
-        let mapped = unsafe {
-            let flags = MapFlags::SHARED | MapFlags::FIXED;
-            mmap(at.cast(), geometry.mapped_bytes, ProtFlags::READ, flags, file, 0)
-        };
-        let (Some(start), Some(base)) = (NonNull::new(start), NonNull::new(at)) else {
-            return Err(io::ErrorKind::OutOfMemory.into());
-        };
-        let slab = FarSlab { reserved: (start, reserved_bytes), base, geometry };
-        mapped?; // Dropping the slab gives up the reserved addresses.
-        Ok(slab)
+        let mapping = Mapping::shared(file, geometry.mapped_bytes, ProtFlags::READ)?;
+        Ok(FarSlab { mapping, geometry })
     }
 
     pub(crate) fn block_bytes(&self) -> usize {
@@ -104,7 +73,7 @@ impl FarSlab {
                     // to the source meanwhile. No reference to it exists here, so to the compiler these are bytes of the
                     // outside world; whatever they are, `is_still` then says that they are worthless.
                     unsafe {
-                        std::ptr::copy_nonoverlapping(self.base.as_ptr().add(data), to, length)
+                        std::ptr::copy_nonoverlapping(self.mapping.base().add(data), to, length)
                     };
                     return header.is_still(seen).then_some(seen.is_unread);
                 }
@@ -118,21 +87,14 @@ impl FarSlab {
     fn entry(&self, place: usize) -> &AtomicU64 {
         // SAFETY: within the table at the beginning of the mapping, since callers mask the place; aligned. Loads of atomics
         // may be made of memory that is mapped for reading only.
-        unsafe { &*self.base.as_ptr().cast::<AtomicU64>().add(place) }
+        unsafe { &*self.mapping.base().cast::<AtomicU64>().add(place) }
     }
 
     #[inline]
     fn header(&self, frame: Frame) -> &Header {
         // SAFETY: within the mapping, since callers check the frame; aligned; all fields are atomics, which are only loaded.
         unsafe {
-            &*self.base.as_ptr().add(self.geometry.headers_at).cast::<Header>().add(frame as usize)
+            &*self.mapping.base().add(self.geometry.headers_at).cast::<Header>().add(frame as usize)
         }
-    }
-}
-
-impl Drop for FarSlab {
-    fn drop(&mut self) {
-        // SAFETY: the mappings are this slab's, and no borrow of them is left. An error cannot be handled here.
-        let _ = unsafe { munmap(self.reserved.0.as_ptr().cast(), self.reserved.1) };
     }
 }
