@@ -16,6 +16,7 @@ use foretell_cache::backend::{Backend, BackendError};
 use foretell_cache::share::{FarSession, Served, Server};
 use foretell_cache::{Cache, CacheOptions};
 
+const PATIENCE: Duration = Duration::from_secs(60);
 const FILE_BYTES: usize = 256 << 20;
 const SIZES: [usize; 5] = [128, 4 << 10, 8 << 10, 64 << 10, 128 << 10];
 const ROLE: &str = "FORETELL_SHARED_HITS";
@@ -42,7 +43,7 @@ fn time(size: usize, mut read: impl FnMut(u64)) -> f64 {
 
 /// The work of a reading process: prints a line of figures for each size.
 fn read(name: &str, path: &str) {
-    let session = FarSession::connect(name, b"").expect("no error").expect("a server");
+    let session = FarSession::connect(name, b"", PATIENCE).expect("no error").expect("a server");
     let file = session.open(b"file").expect("it is there");
     let plain = std::fs::File::open(path).expect("a file");
     let private = vec![1_u8; FILE_BYTES];
@@ -97,7 +98,7 @@ fn main() {
         Ok::<_, BackendError>(Served { store: store.clone(), open: Arc::new(open) })
     });
     let _server = server.expect("a socket").expect("a free name");
-    let session = FarSession::connect(&name, b"").expect("no error").expect("a server");
+    let session = FarSession::connect(&name, b"", PATIENCE).expect("no error").expect("a server");
     let file = session.open(b"file").expect("it is there");
     let mut buffer = vec![0; 1 << 20];
     for at in (0..FILE_BYTES).step_by(buffer.len()) {

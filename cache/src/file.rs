@@ -99,6 +99,11 @@ impl Lent {
         Lent { start, length, keeper }
     }
 
+    /// The same memory, for another try after the first has ended.
+    pub(crate) fn again(&self) -> Self {
+        Lent { start: self.start, length: self.length, keeper: Arc::clone(&self.keeper) }
+    }
+
     pub(crate) fn start(&self) -> *mut u8 {
         self.start
     }
@@ -109,7 +114,7 @@ impl Lent {
 }
 
 /// A read whose first bytes, possibly none, have been copied from memory; the rest is missing.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Partly {
     pub(crate) offset_bytes: u64,

@@ -16,6 +16,7 @@ use foretell_cache::share::{FarSession, Served, Server};
 use foretell_cache::{Cache, CacheOptions, Segment};
 
 const BLOCK_BYTES: usize = 4096;
+const PATIENCE: Duration = Duration::from_secs(60);
 const FILES: u64 = 4;
 /// Words of a file.
 const WORDS: u64 = 512 << 10;
@@ -67,7 +68,7 @@ fn read(name: &str, count: u64, seed: u64) {
     let deadline = Instant::now() + Duration::from_secs(1200);
     'servers: while right < count {
         assert!(Instant::now() < deadline, "{right} of {count} reads after {lost} servers");
-        let Some(session) = FarSession::connect(name, b"").unwrap() else {
+        let Some(session) = FarSession::connect(name, b"", PATIENCE).unwrap() else {
             std::thread::sleep(Duration::from_millis(1));
             continue;
         };

@@ -16,6 +16,7 @@ class Store:
         depth: int | None,
         deadline_s: float,
         settings: Sequence[tuple[str, str]],
+        is_shared: bool,
     ) -> Self: ...
     @property
     def block_bytes(self) -> int: ...

@@ -37,7 +37,7 @@ class Store(_foretell.Store):
     url: str
     """The address that the store was made with."""
 
-    _reduced: tuple[str, int, int, int | None, float, dict[str, str]]
+    _reduced: tuple[str, int, int, int | None, float, dict[str, str], bool]
     _folder: _listing.Folder | None
 
     def __new__(
@@ -49,6 +49,7 @@ class Store(_foretell.Store):
         *,
         timeout: float = 60.0,
         settings: Mapping[str, str] | None = None,
+        shared: bool = False,
     ) -> Self:
         """Make a store of the folder or the address `url`.
 
@@ -64,6 +65,10 @@ class Store(_foretell.Store):
             timeout: Seconds that a read waits for an object store, with retries.
             settings: Settings of the object store, which go before those of the environment: ``{"aws_endpoint": …,
                 "aws_access_key_id": …}``; ``{"skip_signature": "true"}`` for public data.
+            shared: Whether to use one cache with all shared stores of this user that have the same url, block, depth, timeout,
+                settings and environment: workers of a loader, ranks, programs. The process that makes the first of them has
+                the cache, with its budget; the others read it without copies of their own. If that process ends, the others
+                go on, each with a cache of its own.
 
         Raises:
             ValueError: An argument is out of range or contradicts another.
@@ -96,12 +101,28 @@ class Store(_foretell.Store):
                 raise TypeError(f"the setting {name} is {setting!r}: write it as a string")
         items = list((settings or {}).items())
         self = super().__new__(
-            cls, place, is_folder, budget_bytes, block_bytes, depth, float(timeout), items
+            cls,
+            place,
+            is_folder,
+            budget_bytes,
+            block_bytes,
+            depth,
+            float(timeout),
+            items,
+            bool(shared),
         )
         self.url = given
         # A folder's path is absolute here, so that a copy in another process has the same folder.
         self._folder = _listing.Folder(place) if is_folder else None
-        self._reduced = (place, budget_bytes, block_bytes, depth, timeout, dict(items))
+        self._reduced = (
+            place,
+            budget_bytes,
+            block_bytes,
+            depth,
+            timeout,
+            dict(items),
+            bool(shared),
+        )
         return self
 
     def __repr__(self) -> str:
@@ -318,7 +339,7 @@ class Store(_foretell.Store):
             return await file.read_at_async(offset, length)
 
     def stats(self) -> dict[str, int]:
-        """Return counts of this process so far.
+        """Return counts of this process so far; of a shared store, those of all who share it.
 
         Blocks that were read: ``hit_blocks`` were in memory, ``joined_blocks`` in flight, ``demanded_blocks`` neither;
         ``passed_by_blocks`` bypassed the cache. ``prefetched_blocks`` were fetched ahead: ``useful_blocks`` were read after
@@ -336,8 +357,11 @@ def _unpickled(
     depth: int | None,
     timeout: float,
     settings: dict[str, str],
+    shared: bool = False,
 ) -> Store:
-    return kind(url, budget, block, depth, timeout=timeout, settings=settings or None)
+    return kind(
+        url, budget, block, depth, timeout=timeout, settings=settings or None, shared=shared
+    )
 
 
 class Stream(_foretell.Stream):

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use foretell_cache::share::EitherFile;
 use pyo3::exceptions::PyValueError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -16,7 +17,7 @@ use crate::process::OfProcess;
 use crate::reads;
 use crate::store::{Opening, Store};
 
-type Open = Arc<OfProcess<Arc<foretell_cache::File>>>;
+type Open = Arc<OfProcess<EitherFile>>;
 
 /// Base of `foretell.File`.
 #[pyclass(subclass, frozen, module = "foretell._foretell")]
@@ -54,11 +55,7 @@ impl File {
         Ok(opened)
     }
 
-    fn with<R>(
-        &self,
-        py: Python<'_>,
-        act: impl FnOnce(&Arc<foretell_cache::File>) -> PyResult<R>,
-    ) -> PyResult<R> {
+    fn with<R>(&self, py: Python<'_>, act: impl FnOnce(&EitherFile) -> PyResult<R>) -> PyResult<R> {
         guarded(py, || {
             let open = self.open_here(py)?;
             act(open.get().expect("of this process"))

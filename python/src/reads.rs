@@ -4,7 +4,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use foretell_cache::{File, Lent};
+use foretell_cache::Lent;
+use foretell_cache::share::EitherFile;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyMemoryError};
 use pyo3::ffi;
@@ -44,7 +45,7 @@ fn new_bytes(py: Python<'_>, length: usize) -> PyResult<(Py<PyBytes>, *mut u8)> 
 /// Reads into `buffer`; returns the number of bytes.
 pub(crate) fn read_into(
     py: Python<'_>,
-    file: &File,
+    file: &EitherFile,
     buffer: PyUntypedBuffer,
     offset_bytes: u64,
 ) -> PyResult<usize> {
@@ -57,7 +58,7 @@ pub(crate) fn read_into(
 /// Reads up to `length` bytes.
 pub(crate) fn read_bytes(
     py: Python<'_>,
-    file: &File,
+    file: &EitherFile,
     length: u64,
     offset_bytes: u64,
 ) -> PyResult<Py<PyBytes>> {
@@ -81,7 +82,7 @@ const AT_ONCE_BYTES: usize = 16 << 10;
 /// The memory is valid for writes while the owner lives, and Rust has no reference to it.
 unsafe fn read(
     py: Python<'_>,
-    file: &File,
+    file: &EitherFile,
     (start, length): (*mut u8, usize),
     owner: Owner,
     offset_bytes: u64,
@@ -141,7 +142,7 @@ enum Slot {
 /// As of [`read`].
 unsafe fn begin(
     py: Python<'_>,
-    file: &Arc<File>,
+    file: &EitherFile,
     (start, length): (*mut u8, usize),
     owner: Owner,
     offset_bytes: u64,
@@ -177,7 +178,7 @@ unsafe fn begin(
 /// Begins to read up to `length` bytes.
 pub(crate) fn begin_bytes(
     py: Python<'_>,
-    file: &Arc<File>,
+    file: &EitherFile,
     length: u64,
     offset_bytes: u64,
     to: (&Arc<Queue>, u64),
@@ -195,7 +196,7 @@ pub(crate) fn begin_bytes(
 /// Begins to read into `buffer`.
 pub(crate) fn begin_into(
     py: Python<'_>,
-    file: &Arc<File>,
+    file: &EitherFile,
     buffer: PyUntypedBuffer,
     offset_bytes: u64,
     to: (&Arc<Queue>, u64),

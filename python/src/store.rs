@@ -3,6 +3,7 @@
 //! A store keeps a recipe of itself. A forked child makes it anew from the recipe when it first uses it.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +11,8 @@ use std::time::Duration;
 
 use foretell_cache::backend::local::LocalBackend;
 use foretell_cache::backend::{self, AddressOptions, Addressed, Backend, BackendError};
-use foretell_cache::{Cache, CacheOptions, OpenError, Session};
+use foretell_cache::share::{EitherFile, EitherStream};
+use foretell_cache::{CacheOptions, OpenError};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -20,6 +22,13 @@ use crate::errors::{self, guarded};
 use crate::listing::{Listed, Told, told};
 use crate::process::OfProcess;
 use crate::wait::{answer_of, in_thread};
+use crate::way::Way;
+
+/// How much longer than a store's own deadline a process waits for the one that has the shared cache.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Beginnings of the names of variables that say with which rights an object store is read.
+const PREFIXES: [&[u8]; 4] = [b"AWS_", b"GOOGLE_", b"AZURE_", b"HOME"];
 
 /// From Linux's `errno.h`.
 const EISDIR: i32 = 21;
@@ -39,6 +48,8 @@ struct Recipe {
     depth: Option<usize>,
     deadline: Duration,
     settings: Vec<(String, String)>,
+    /// Whether stores of other processes use the same cache.
+    is_shared: bool,
 }
 
 /// The back end of a store.
@@ -48,32 +59,40 @@ enum Source {
     Objects(Arc<dyn Addressed>),
 }
 
+impl Source {
+    fn backend(&self) -> Arc<dyn Backend> {
+        match self {
+            Source::Folder(folder) => Arc::clone(folder) as _,
+            Source::Objects(objects) => Arc::<dyn Addressed>::clone(objects),
+        }
+    }
+
+    /// Opens a file, and waits. The caller has checked that an object's name is UTF-8.
+    fn open(&self, path: &OsStr) -> Result<backend::Opened, BackendError> {
+        let found = match self {
+            Source::Folder(folder) => folder.open_path(Path::new(path)),
+            Source::Objects(objects) => objects.open(&path.to_string_lossy()),
+        };
+        #[cfg(debug_assertions)]
+        let found = found.map(crate::faults::opened);
+        found
+    }
+}
+
 /// The parts of a store that belong to one process.
 pub(crate) struct Live {
-    cache: Cache,
-    pub(crate) session: Session,
+    way: Way,
     source: Source,
 }
 
-/// Opens a file, and waits. The caller has checked that an object's name is UTF-8.
-fn open(session: &Session, source: &Source, path: &OsStr) -> Opened {
-    let found = match source {
-        Source::Folder(folder) => folder.open_path(Path::new(path)),
-        Source::Objects(objects) => objects.open(&path.to_string_lossy()),
-    };
-    #[cfg(debug_assertions)]
-    let found = found.map(crate::faults::opened);
-    // A folder's name that is not UTF-8 is approximated in errors. Two files there never have the same version.
-    let path = path.to_string_lossy();
-    match found {
-        Ok(opened) => Ok(session.open_found(&path, opened)),
-        Err(cause) => Err(OpenError { path: path.into(), cause }),
+impl Live {
+    pub(crate) fn stream(&self) -> EitherStream {
+        self.way.stream()
     }
 }
 
 impl Recipe {
     fn make(&self, py: Python<'_>) -> PyResult<Live> {
-        let cache = Cache::new(self.options).map_err(|error| errors::of_cache(&error))?;
         let source = match self.kind {
             Kind::Folder => {
                 Source::Folder(Arc::new(LocalBackend::new(&self.place, self.depth).map_err(
@@ -94,12 +113,45 @@ impl Recipe {
                 Source::Objects(opened.map_err(|error| errors::of_address(&error))?.backend)
             }
         };
-        let backend: Arc<dyn Backend> = match &source {
-            Source::Folder(folder) => Arc::clone(folder) as _,
-            Source::Objects(objects) => Arc::<dyn Addressed>::clone(objects),
+        let from = source.clone();
+        let open = Arc::new(move |path: &OsStr| from.open(path));
+        let family = self.is_shared.then(|| self.family());
+        let family = family.as_ref().map(|family| (&family[..], self.deadline + PATIENCE));
+        let way = py.detach(|| Way::new(self.options, source.backend(), open, family));
+        Ok(Live { way: way.map_err(|error| errors::of_cache(&error))?, source })
+    }
+
+    /// What two stores must have in common to share a cache: all that says what is read, and with which rights.
+    fn family(&self) -> Vec<u8> {
+        let mut family = Vec::new();
+        let mut add = |bytes: &[u8]| {
+            family.extend((bytes.len() as u64).to_ne_bytes());
+            family.extend(bytes);
         };
-        let session = cache.attach(backend).session();
-        Ok(Live { cache, session, source })
+        add(&[u8::from(self.kind == Kind::Folder)]);
+        add(self.place.as_bytes());
+        add(&self.options.block_bytes.to_ne_bytes());
+        add(&self.depth.unwrap_or(0).to_ne_bytes());
+        add(&self.deadline.as_nanos().to_ne_bytes());
+        let mut settings: Vec<_> = self.settings.iter().collect();
+        settings.sort();
+        for (name, setting) in settings {
+            add(name.as_bytes());
+            add(setting.as_bytes());
+        }
+        if self.kind == Kind::Objects {
+            let mut variables: Vec<_> = std::env::vars_os()
+                .filter(|(name, _)| {
+                    PREFIXES.iter().any(|prefix| name.as_bytes().starts_with(prefix))
+                })
+                .collect();
+            variables.sort();
+            for (name, value) in variables {
+                add(name.as_bytes());
+                add(value.as_bytes());
+            }
+        }
+        family
     }
 }
 
@@ -118,7 +170,7 @@ impl Store {
         let Some(known) = live.as_ref() else {
             return Err(PyRuntimeError::new_err("the store is closed"));
         };
-        if known.get().is_none() {
+        if known.get().is_none_or(|live| live.way.is_lost()) {
             *live = Some(Arc::new(OfProcess::new(self.recipe.make(py)?)));
         }
         Ok(Arc::clone(live.as_ref().expect("it is there")))
@@ -130,8 +182,8 @@ impl Store {
             return self.begin(py, path, None);
         }
         let live = self.live(py)?;
-        let Live { session, source, .. } = live.get().expect("of this process");
-        let opened = py.detach(|| open(session, source, &path));
+        let live = live.get().expect("of this process");
+        let opened = py.detach(|| live.way.open(&path));
         Ok(Opening {
             path,
             place: self.place(),
@@ -192,7 +244,7 @@ impl Store {
             self.key(py, &path)?;
         }
         let live = live.get().expect("of this process");
-        let (session, source) = (live.session.clone(), live.source.clone());
+        let way = live.way.clone();
         let (answer, answered) = sync_channel(1);
         let at = path.clone();
         std::thread::Builder::new()
@@ -202,7 +254,7 @@ impl Store {
                 let _tell = Tell(told);
                 let answer = answer;
                 // The caller may have stopped waiting. Then the file is closed here.
-                let _ = answer.send(open(&session, &source, &at));
+                let _ = answer.send(way.open(&at));
             })
             .map_err(|error| errors::of_backend(py, &error.into(), &path.to_string_lossy()))?;
         let state = Mutex::new(State::Coming(OfProcess::new(Mutex::new(answered))));
@@ -213,7 +265,7 @@ impl Store {
 #[pymethods]
 impl Store {
     #[new]
-    #[pyo3(signature = (place, is_folder, budget_bytes, block_bytes, depth, deadline_s, settings))]
+    #[pyo3(signature = (place, is_folder, budget_bytes, block_bytes, depth, deadline_s, settings, is_shared))]
     #[expect(clippy::too_many_arguments, reason = "called by Python's part alone, by name")]
     fn new(
         py: Python<'_>,
@@ -224,6 +276,7 @@ impl Store {
         depth: Option<usize>,
         deadline_s: f64,
         settings: Vec<(String, String)>,
+        is_shared: bool,
     ) -> PyResult<Self> {
         let recipe = Recipe {
             kind: if is_folder { Kind::Folder } else { Kind::Objects },
@@ -232,6 +285,7 @@ impl Store {
             depth,
             deadline: Duration::from_secs_f64(deadline_s),
             settings,
+            is_shared,
         };
         if recipe.kind == Kind::Objects && recipe.place.to_str().is_none() {
             let message = format!("the address {:?} is not UTF-8", recipe.place);
@@ -294,8 +348,8 @@ impl Store {
 
     fn _stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let live = self.live(py)?;
-        let cache = &live.get().expect("of this process").cache;
-        let stats = guarded(py, || Ok(py.detach(|| cache.stats())))?;
+        let way = &live.get().expect("of this process").way;
+        let stats = guarded(py, || Ok(py.detach(|| way.stats())))?;
         let counts = PyDict::new(py);
         for (name, count) in [
             ("hit_blocks", stats.hit_blocks),
@@ -322,7 +376,7 @@ impl Store {
     }
 }
 
-type Opened = Result<Arc<foretell_cache::File>, OpenError>;
+type Opened = Result<EitherFile, OpenError>;
 
 enum State {
     Coming(OfProcess<Mutex<Receiver<Opened>>>),
@@ -371,7 +425,7 @@ impl Opening {
 
 impl Opening {
     /// Waits until the file is open, and takes it. Works once.
-    pub(crate) fn take(&self, py: Python<'_>) -> PyResult<Arc<foretell_cache::File>> {
+    pub(crate) fn take(&self, py: Python<'_>) -> PyResult<EitherFile> {
         let state = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *state, State::Taken)

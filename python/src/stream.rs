@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use foretell_cache::Segment;
+use foretell_cache::share::EitherStream;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -18,11 +19,11 @@ use crate::store::Store;
 pub(crate) struct Stream {
     store: Py<Store>,
     /// `None` once it is closed.
-    stream: Mutex<Option<Arc<OfProcess<foretell_cache::Stream>>>>,
+    stream: Mutex<Option<Arc<OfProcess<EitherStream>>>>,
 }
 
 impl Stream {
-    fn here(&self) -> Option<Arc<OfProcess<foretell_cache::Stream>>> {
+    fn here(&self) -> Option<Arc<OfProcess<EitherStream>>> {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -32,8 +33,8 @@ impl Stream {
     #[new]
     fn new(py: Python<'_>, store: Py<Store>) -> PyResult<Self> {
         let live = store.get().live(py)?;
-        let session = &live.get().expect("of this process").session;
-        let stream = guarded(py, || Ok(py.detach(|| session.stream())))?;
+        let live = live.get().expect("of this process");
+        let stream = guarded(py, || Ok(py.detach(|| live.stream())))?;
         Ok(Stream {
             store: store.clone_ref(py),
             stream: Mutex::new(Some(Arc::new(OfProcess::new(stream)))),
@@ -58,12 +59,7 @@ impl Stream {
         let open = file.get().open_here(py)?;
         let (Some(stream), Some(file)) = (stream.get(), open.get()) else { return Ok(()) };
         guarded(py, || {
-            py.detach(|| match segments {
-                None => stream.hint_file(file),
-                Some(segments) if segments.is_empty() => {}
-                Some(segments) if ordered => stream.hint_segments(file, &segments),
-                Some(segments) => stream.hint_set(file, &segments),
-            });
+            py.detach(|| stream.hint(file, segments.as_deref(), ordered));
             Ok(())
         })
     }

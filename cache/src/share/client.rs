@@ -10,10 +10,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use foretell_policy::{Block, FileId, Segment};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::far::FarSlab;
 use super::ring::{Ring, Told};
@@ -27,6 +29,8 @@ use crate::stats::Stats;
 const ANSWER_MAX_BYTES: usize = READ_MAX_BYTES as usize + 4096;
 /// Time after which a waiting read asks again whether it is given up.
 const ASK_EVERY: Duration = Duration::from_millis(50);
+/// While nothing comes, the thread looks so often whether an answer is overdue.
+const OVERDUE_EVERY: Duration = Duration::from_millis(500);
 /// Longest wait for the server's first answer.
 const WELCOME_WITHIN: Duration = Duration::from_secs(2);
 
@@ -92,15 +96,27 @@ impl Reading {
 }
 
 /// Requests in flight, which the thread that hears the server shares.
-#[derive(Default)]
 struct Waiting {
-    pending: Mutex<HashMap<u64, Pending>>,
+    /// With the time of asking.
+    pending: Mutex<HashMap<u64, (Instant, Pending)>>,
     is_lost: AtomicBool,
+    /// How long an answer may take.
+    patience: Duration,
 }
 
 impl Waiting {
     fn take(&self, id: u64) -> Option<Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)
+        self.pending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&id)
+            .map(|(_, pending)| pending)
+    }
+
+    /// Whether a request has waited for too long: the server has been stopped, say.
+    fn is_overdue(&self) -> bool {
+        let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.values().any(|(asked_at, _)| asked_at.elapsed() > self.patience)
     }
 
     /// The server has gone: nothing more will be answered.
@@ -108,7 +124,7 @@ impl Waiting {
         self.is_lost.store(true, Ordering::SeqCst);
         let pending =
             std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner));
-        for pending in pending.into_values() {
+        for (_, pending) in pending.into_values() {
             if let Pending::Read(part) = pending {
                 part.reading.failed(0, BackendError::Lost);
                 part.reading.settled();
@@ -139,13 +155,21 @@ impl Link {
     fn send(&self, message: &ToServer) -> Result<(), BackendError> {
         let bytes = message.encode();
         let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        socket.write_all(&bytes).map_err(|_| BackendError::Lost)
+        socket.write_all(&bytes).map_err(|_| {
+            // Half of a message may have been sent, so that was the last one. The thread that hears the server ends.
+            let _ = socket.shutdown(Shutdown::Both);
+            BackendError::Lost
+        })
     }
 
     /// Sends a request that is answered to `pending`. If it cannot be sent, all that wait hear that the server is lost.
     fn ask(&self, pending: Pending, message: impl FnOnce(u64) -> ToServer) {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        self.waiting.pending.lock().unwrap_or_else(PoisonError::into_inner).insert(id, pending);
+        self.waiting
+            .pending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(id, (Instant::now(), pending));
         let is_sent = self.send(&message(id)).is_ok();
         // Either this sees that the server is lost, or the one who finds that out sees this request.
         if !is_sent || self.waiting.is_lost.load(Ordering::SeqCst) {
@@ -170,11 +194,11 @@ impl fmt::Debug for FarSession {
 
 impl FarSession {
     /// Connects to the [server](super::Server) at `name`, and has it read from what `recipe` stands for. `None` if there is
-    /// none of this user, or it does not serve that.
+    /// none of this user, or it does not serve that. A server that owes an answer for longer than `patience` counts as gone.
     ///
     /// # Errors
     /// Those of `socket` and `mmap`, and if no thread can be started.
-    pub fn connect(name: &str, recipe: &[u8]) -> io::Result<Option<Self>> {
+    pub fn connect(name: &str, recipe: &[u8], patience: Duration) -> io::Result<Option<Self>> {
         let Ok(mut socket) = UnixStream::connect_addr(&address(name)?) else { return Ok(None) };
         if !is_own(&socket) {
             return Ok(None);
@@ -187,10 +211,16 @@ impl FarSession {
             return Ok(None);
         };
         socket.set_read_timeout(None)?;
+        socket.set_write_timeout(Some(patience))?;
+        // Children of the server have its sockets too, and may outlive it: its end is seen by its process.
+        let process = rustix::net::sockopt::socket_peercred(&socket)?.pid;
+        let Ok(process) = pidfd_open(process, PidfdFlags::empty()) else { return Ok(None) };
         let slab = FarSlab::map(memory.as_fd(), frames, block_bytes)?;
         let ring = Mutex::new(Ring::map(ring.as_fd())?);
-        let waiting = Arc::new(Waiting::default());
-        let (hearing, heard) = (Arc::clone(&waiting), socket.try_clone()?);
+        let (pending, is_lost) = (Mutex::default(), AtomicBool::new(false));
+        let waiting = Arc::new(Waiting { pending, is_lost, patience });
+        let hearing = Arc::clone(&waiting);
+        let heard = Heard { socket: socket.try_clone()?, process, waiting: Arc::clone(&waiting) };
         std::thread::Builder::new()
             .name("foretell-share".to_owned())
             .spawn(move || hear(heard, &hearing))?;
@@ -268,10 +298,47 @@ fn welcome(socket: &UnixStream) -> io::Result<Option<(u32, usize, OwnedFd, Owned
     Ok(is_sane.then_some((frames, block_bytes as usize, memory, ring)))
 }
 
+/// Hears a server's welcome, and sends it to a client.
+#[cfg(test)]
+pub(super) fn pass_on_welcome(from: &UnixStream, to: &UnixStream) {
+    let (frames, block_bytes, memory, ring) = welcome(from).unwrap().expect("a welcome");
+    let block_bytes = block_bytes as u32;
+    let message = ToClient::Welcome { frames, block_bytes }.encode();
+    super::server::send_with(to, &message, &[memory.as_fd(), ring.as_fd()]).unwrap();
+}
+
+/// What the server says, until it has gone.
+struct Heard {
+    socket: UnixStream,
+    process: OwnedFd,
+    waiting: Arc<Waiting>,
+}
+
+impl Read for Heard {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let mut fds = [
+                PollFd::new(&self.socket, PollFlags::IN),
+                PollFd::new(&self.process, PollFlags::IN),
+            ];
+            let is_idle = poll(&mut fds, Timespec::try_from(OVERDUE_EVERY).ok().as_ref())? == 0;
+            let (has_more, is_over) = (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
+            if has_more {
+                return self.socket.read(to);
+            }
+            if is_over || (is_idle && self.waiting.is_overdue()) {
+                return Ok(0);
+            }
+        }
+    }
+}
+
 /// Hears the server until it or the client has gone; the work of a thread.
-fn hear(socket: UnixStream, waiting: &Waiting) {
-    let mut socket = io::BufReader::with_capacity(64 << 10, socket);
-    while hear_one(&mut socket, waiting).is_some() {}
+fn hear(heard: Heard, waiting: &Waiting) {
+    let mut from = io::BufReader::with_capacity(64 << 10, heard);
+    while hear_one(&mut from, waiting).is_some() {}
+    // Threads that are about to send, or wait until they can, end too.
+    let _ = from.get_ref().socket.shutdown(Shutdown::Both);
     waiting.lose();
 }
 
@@ -354,6 +421,10 @@ impl FarFile {
     /// Its size in bytes when it was opened.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
+    }
+
+    pub(crate) fn path(&self) -> Arc<str> {
+        Arc::clone(&self.path)
     }
 
     /// Whether the server has gone. Then reads of what is not in memory fail as [`Lost`](BackendError::Lost).

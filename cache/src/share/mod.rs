@@ -10,16 +10,16 @@
 //!
 //! A client writes nothing but its own ring, so a client that dies, at whatever point, leaves nothing undone: its files and
 //! streams are closed when its socket is. If the server dies, the mapped blocks stay as they are, reads of them go on, and
-//! all else is [`Lost`](crate::backend::BackendError::Lost): the caller opens the file in another way and goes on
-//! ([`FarFile::is_lost`]).
+//! all else is [`Lost`](crate::backend::BackendError::Lost): an [`EitherFile`] is opened in a cache of this process then.
 //!
 //! Both sides check that the other is of the same user. A server checks all that a client sends; a client bounds all that it
 //! reads of the server's memory.
 //!
 //! By module: [`far`] reads the mapped blocks, [`ring`] tells of hits, [`wire`] has the messages, [`server`] and [`client`]
-//! the two sides.
+//! the two sides, and [`either`] files that may be on either.
 
 pub(crate) mod client;
+pub(crate) mod either;
 pub(crate) mod far;
 pub(crate) mod ring;
 pub(crate) mod server;
@@ -32,6 +32,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 
 pub use client::{FarFile, FarSession, FarStream};
+pub use either::{EitherFile, EitherStream, Reopen, There};
 pub use server::{Served, Server};
 
 /// The socket's address. Names are abstract: they end with the process, and need no folder.

@@ -522,7 +522,7 @@ impl Client {
 }
 
 /// Sends a message with descriptors to a client that has nothing queued.
-fn send_with(
+pub(super) fn send_with(
     socket: &UnixStream,
     message: &[u8],
     descriptors: &[BorrowedFd<'_>],

@@ -1,11 +1,14 @@
 //! A server and its clients in one process.
 
+use std::io::Write;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use foretell_policy::Segment;
 
+use super::wire::{ToServer, VERSION};
 use super::{FarFile, FarSession, Served, Server};
 use crate::backend::memory::MemoryBackend;
 use crate::backend::{Backend, BackendError};
@@ -14,6 +17,7 @@ use crate::file::Lent;
 use crate::stats::Stats;
 
 const BLOCK_BYTES: usize = 4096;
+const PATIENCE: Duration = Duration::from_secs(60);
 const FILE_BYTES: usize = 300 * BLOCK_BYTES + 77;
 
 fn content(seed: usize) -> Vec<u8> {
@@ -56,7 +60,7 @@ impl World {
     }
 
     fn connect(&self) -> FarSession {
-        FarSession::connect(&self.name, b"files").unwrap().expect("it answers")
+        FarSession::connect(&self.name, b"files", PATIENCE).unwrap().expect("it answers")
     }
 
     /// Waits until the counts are as they should be.
@@ -140,8 +144,8 @@ fn errors_are_those_of_the_store() {
     let world = World::new(1 << 20);
     let session = world.connect();
     assert_eq!(session.open(b"absent").unwrap_err().cause, BackendError::NotFound);
-    assert!(FarSession::connect(&world.name, b"other files").unwrap().is_none());
-    assert!(FarSession::connect("nobody is here", b"files").unwrap().is_none());
+    assert!(FarSession::connect(&world.name, b"other files", PATIENCE).unwrap().is_none());
+    assert!(FarSession::connect("nobody is here", b"files", PATIENCE).unwrap().is_none());
     assert!(world.start().is_none(), "the name is taken");
     let file = session.open(b"file 0").unwrap();
     world.files.put("file 0", vec![1; 10]);
@@ -221,4 +225,29 @@ fn many_threads_share_a_session() {
             });
         }
     });
+}
+
+#[test]
+fn a_server_that_owes_an_answer_for_too_long_counts_as_gone() {
+    // A server that says welcome and nothing more.
+    let name = format!("silent-{}", std::process::id());
+    let world = World::new(1 << 20);
+    let listener = UnixListener::bind_addr(&super::address(&name).unwrap()).unwrap();
+    let relay = std::thread::spawn({
+        let to = world.name.clone();
+        move || {
+            // Passes on the real server's welcome, with its descriptors.
+            let real = UnixStream::connect_addr(&super::address(&to).unwrap()).unwrap();
+            let (client, _) = listener.accept().unwrap();
+            let hello = ToServer::Hello { version: VERSION, recipe: b"files".to_vec() };
+            (&real).write_all(&hello.encode()).unwrap();
+            super::client::pass_on_welcome(&real, &client);
+            client
+        }
+    });
+    let session =
+        FarSession::connect(&name, b"files", Duration::from_millis(300)).unwrap().unwrap();
+    let _client = relay.join().unwrap();
+    assert_eq!(session.open(b"file 1").unwrap_err().cause, BackendError::Lost);
+    assert!(session.is_lost());
 }

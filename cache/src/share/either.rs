@@ -1,0 +1,201 @@
+//! A file, and hints, in the cache of this process or of another one.
+//!
+//! If the other process ends, files of its cache are opened here, and reads go on. Hints that it had are lost.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use foretell_policy::Segment;
+
+use super::client::{FarFile, FarStream};
+use crate::cache::Stream;
+use crate::error::{BackendError, OpenError, ReadError};
+use crate::file::{File, Lent, Partly};
+
+/// Opens a file in a cache of this process, and waits.
+pub type Reopen = Arc<dyn Fn() -> Result<Arc<File>, OpenError> + Send + Sync>;
+
+/// One version of a file, open. Its methods are those of [`File`].
+#[derive(Clone, Debug)]
+pub enum EitherFile {
+    /// In the cache of this process.
+    Here(Arc<File>),
+    /// In that of another one.
+    There(Arc<There>),
+}
+
+/// A file in the cache of another process.
+pub struct There {
+    file: Arc<FarFile>,
+    reopen: Reopen,
+    /// The same file in a cache of this process, once the other process has ended.
+    again: OnceLock<Arc<File>>,
+}
+
+impl fmt::Debug for There {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("There").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl There {
+    /// Whether the other process has ended while it was asked.
+    fn is_lost(&self, error: &ReadError) -> bool {
+        error.cause == BackendError::Lost && self.file.is_lost()
+    }
+
+    /// The file here. Fails if it is another version by now.
+    fn again(&self) -> Result<&Arc<File>, ReadError> {
+        if let Some(file) = self.again.get() {
+            return Ok(file);
+        }
+        let failed = |path, cause| ReadError { path, offset_bytes: 0, cause };
+        let file = (self.reopen)().map_err(|OpenError { path, cause }| failed(path, cause))?;
+        if file.version() != self.file.version() {
+            return Err(failed(self.file.path(), BackendError::Changed));
+        }
+        Ok(self.again.get_or_init(|| file))
+    }
+}
+
+impl EitherFile {
+    /// A file in the cache of another process; `reopen` opens it here if that process ends.
+    pub fn there(file: Arc<FarFile>, reopen: Reopen) -> Self {
+        EitherFile::There(Arc::new(There { file, reopen, again: OnceLock::new() }))
+    }
+
+    /// The version that was opened, as the back end names it.
+    pub fn version(&self) -> &[u8] {
+        match self {
+            EitherFile::Here(file) => file.version(),
+            EitherFile::There(there) => there.file.version(),
+        }
+    }
+
+    /// Its size in bytes when it was opened.
+    pub fn size_bytes(&self) -> u64 {
+        match self {
+            EitherFile::Here(file) => file.size_bytes(),
+            EitherFile::There(there) => there.file.size_bytes(),
+        }
+    }
+
+    /// As [`File::read_now`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline]
+    pub unsafe fn read_now(
+        &self,
+        start: *mut u8,
+        length: usize,
+        offset_bytes: u64,
+    ) -> Result<usize, Partly> {
+        // SAFETY: the caller's promise is that of both.
+        unsafe {
+            match self {
+                EitherFile::Here(file) => file.read_now(start, length, offset_bytes),
+                EitherFile::There(there) => match there.again.get() {
+                    Some(file) => file.read_now(start, length, offset_bytes),
+                    None => there.file.read_now(start, length, offset_bytes),
+                },
+            }
+        }
+    }
+
+    /// As [`File::read_rest`].
+    ///
+    /// # Errors
+    /// As there; [`Changed`](BackendError::Changed) if the file had to be opened anew and is another version by now.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn read_rest(
+        &self,
+        lent: Lent,
+        partly: Partly,
+        is_given_up: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<usize>, ReadError> {
+        let there = match self {
+            EitherFile::Here(file) => return file.read_rest(lent, partly, is_given_up),
+            EitherFile::There(there) => there,
+        };
+        if there.again.get().is_none() {
+            match there.file.read_rest(lent.again(), partly, is_given_up) {
+                Err(error) if there.is_lost(&error) => {}
+                result => return result,
+            }
+        }
+        there.again()?.read_rest(lent, partly, is_given_up)
+    }
+
+    /// As [`File::read_then`].
+    pub fn read_then(
+        &self,
+        lent: Lent,
+        offset_bytes: u64,
+        done: impl FnOnce(Result<usize, ReadError>) + Send + 'static,
+    ) {
+        let there = match self {
+            EitherFile::Here(file) => return file.read_then(lent, offset_bytes, done),
+            EitherFile::There(there) => there,
+        };
+        if let Some(file) = there.again.get() {
+            return file.read_then(lent, offset_bytes, done);
+        }
+        let (kept, again) = (Arc::clone(there), lent.again());
+        there.file.read_then(lent, offset_bytes, move |result| match result {
+            Err(error) if kept.is_lost(&error) => {
+                // Opening waits, and this must not.
+                let goes_on = move || match kept.again() {
+                    Ok(file) => file.read_then(again, offset_bytes, done),
+                    Err(error) => done(Err(error)),
+                };
+                // Without a thread `done` is dropped, and whoever waits finds that.
+                let thread = std::thread::Builder::new().name("foretell-reopen".to_owned());
+                drop(thread.spawn(goes_on));
+            }
+            result => done(result),
+        });
+    }
+}
+
+/// A stream of hints, as [`Stream`].
+#[derive(Debug)]
+pub enum EitherStream {
+    /// In the cache of this process.
+    Here(Stream),
+    /// In that of another one.
+    There(FarStream),
+}
+
+impl EitherStream {
+    /// Discloses ranges of a file, or all of it. Does nothing for a file that is elsewhere than the stream.
+    pub fn hint(&self, file: &EitherFile, segments: Option<&[Segment]>, is_ordered: bool) {
+        match (self, file) {
+            (EitherStream::Here(stream), EitherFile::Here(file)) => match segments {
+                None => stream.hint_file(file),
+                Some([]) => {}
+                Some(segments) if is_ordered => stream.hint_segments(file, segments),
+                Some(segments) => stream.hint_set(file, segments),
+            },
+            (EitherStream::There(stream), EitherFile::There(there)) => match segments {
+                None => stream.hint_file(&there.file),
+                Some(segments) if is_ordered => stream.hint_segments(&there.file, segments),
+                Some(segments) => stream.hint_set(&there.file, segments),
+            },
+            _ => {}
+        }
+    }
+
+    /// Gives up all unread hints. The stream can disclose more afterwards.
+    pub fn cancel(&self) {
+        match self {
+            EitherStream::Here(stream) => stream.cancel(),
+            EitherStream::There(stream) => stream.cancel(),
+        }
+    }
+}
