@@ -1,0 +1,164 @@
+"""Stores of several processes that share a cache."""
+
+import multiprocessing
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Served
+
+import foretell
+
+SEED = 3
+
+
+def until(is_so: Any, what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def share_of(number: int, store: foretell.Store, names: list[str], done: Any) -> None:
+    """Read every fourth file, disclosed; report what was read."""
+    mine = names[number::4]
+    with foretell.disclosed([(name, 0, None) for name in mine], store=store):
+        done.put((number, [store.open(name).read() for name in mine]))
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn", "forkserver"])
+def test_workers_fetch_each_byte_once(slow: Served, data: Path, how: str) -> None:
+    store = foretell.Store("s3://data", settings=slow.settings, shared=True)
+    names = [f"sub/{number}.bin" for number in range(100)]
+    wanted = [(data / name).read_bytes() for name in names]
+    begun = store.stats()["requests"]
+    context: Any = multiprocessing.get_context(how)
+    for _ in range(2):  # The second epoch is in memory.
+        done = context.Queue()
+        workers = [
+            context.Process(target=share_of, args=(number, store, names, done))
+            for number in range(4)
+        ]
+        for worker in workers:
+            worker.start()
+        found = dict(done.get(timeout=120) for _ in workers)
+        for worker in workers:
+            worker.join()
+            assert worker.exitcode == 0
+        for number in range(4):
+            assert found[number] == wanted[number::4]
+    assert store.stats()["requests"] - begun == len(names), "each file has one block"
+
+
+PROGRAM = """
+import sys, foretell
+store = foretell.Store(sys.argv[1], budget="16MiB", shared=True)
+file = store.open("odd")
+print(len(file.read_at(0, 1 << 20)), flush=True)
+sys.stdin.read()
+"""
+
+
+def start(data: Path) -> subprocess.Popen[str]:
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(data)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == f"{1 << 20}\n"
+    return program
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_the_process_that_has_the_cache_may_end(tmp_path: Path, how: signal.Signals) -> None:
+    content = random.Random(SEED).randbytes((3 << 20) + 12345)
+    (tmp_path / "odd").write_bytes(content)
+    first = start(tmp_path)
+    store = foretell.Store(tmp_path, budget="16MiB", shared=True)
+    file = store.open("odd")
+    before = store.stats()
+    assert before["requests"] > 0, "the first process has read"
+    assert file.read_at(1000, 100_000) == content[1000:101_000]
+    assert store.stats()["requests"] == before["requests"], "it was in memory"
+    stream = file.hint()
+    first.send_signal(how)
+    first.wait()
+    assert file.read() == content
+    assert file.read_at(5, 10) == content[5:15]
+    stream.close()
+    with store.open("odd") as again:  # With the family's new cache, which this process has.
+        assert again.read() == content
+    second = start(tmp_path)
+    until(lambda: store.stats()["hit_blocks"] > 0, "the second process reads this one's cache")
+    second.communicate("")
+    file.close()
+
+
+def test_a_file_that_has_changed_meanwhile_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "odd").write_bytes(bytes(40 << 20))
+    first = start(tmp_path)
+    file = foretell.Store(tmp_path, budget="16MiB", shared=True).open("odd")
+    first.kill()
+    first.wait()
+    (tmp_path / "odd").unlink()
+    (tmp_path / "odd").write_bytes(b"x" * (40 << 20))
+    with pytest.raises(foretell.Changed):
+        file.read_at(39 << 20, 10)
+
+
+def test_what_makes_a_family(tmp_path: Path) -> None:
+    (tmp_path / "odd").write_bytes(random.Random(SEED).randbytes(2 << 20))
+    first = start(tmp_path)
+
+    def is_shared(**options: Any) -> bool:
+        return foretell.Store(tmp_path, **options).stats()["requests"] > 0
+
+    assert is_shared(shared=True)
+    assert is_shared(shared=True, budget="1MiB")
+    assert not is_shared(shared=False)
+    assert not is_shared(shared=True, block=4096)
+    assert not is_shared(shared=True, depth=3)
+    assert not is_shared(shared=True, timeout=3)
+    first.communicate("")
+
+
+def test_a_copy_is_shared_too(data: Path) -> None:
+    store = foretell.Store(data, shared=True)
+    assert store.open("small").read() == (data / "small").read_bytes()
+    copy = pickle.loads(pickle.dumps(store))
+    assert copy.stats()["requests"] == store.stats()["requests"] > 0
+
+
+def test_a_child_that_outlives_the_process_with_the_cache(tmp_path: Path) -> None:
+    """It has the sockets of its parent, and answers nobody."""
+    content = random.Random(SEED).randbytes(2 << 20)
+    (tmp_path / "odd").write_bytes(content)
+    program = PROGRAM.replace(
+        "sys.stdin.read()", "import os, time; os.fork() or time.sleep(600); time.sleep(600)"
+    )
+    first = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert first.stdout is not None
+        assert first.stdout.readline() == f"{1 << 20}\n"
+        file = foretell.Store(tmp_path, budget="16MiB", shared=True).open("odd")
+        first.kill()
+        first.wait()
+        assert file.read() == content
+        with foretell.Store(tmp_path, budget="16MiB", shared=True) as store:
+            assert store.open("odd").read() == content
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
