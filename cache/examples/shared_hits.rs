@@ -5,6 +5,8 @@
 //! One process has 256 MiB of a file in its cache; 1, 2 and 8 processes read random ranges of it at once. Prints the
 //! nanoseconds of a read: the median over the processes, each of which takes the median of five rounds of all three ways.
 
+#![allow(clippy::print_stdout)]
+
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};

@@ -203,6 +203,9 @@ impl FarSession {
         if !is_own(&socket) {
             return Ok(None);
         }
+        // Children of the server have its sockets too, and may outlive it: its end is seen by its process.
+        let process = rustix::net::sockopt::socket_peercred(&socket)?.pid;
+        let Ok(process) = pidfd_open(process, PidfdFlags::empty()) else { return Ok(None) };
         let hello = ToServer::Hello { version: VERSION, recipe: recipe.to_vec() };
         socket.set_read_timeout(Some(WELCOME_WITHIN))?;
         let Ok(Some((frames, block_bytes, memory, ring))) =
@@ -212,9 +215,6 @@ impl FarSession {
         };
         socket.set_read_timeout(None)?;
         socket.set_write_timeout(Some(patience))?;
-        // Children of the server have its sockets too, and may outlive it: its end is seen by its process.
-        let process = rustix::net::sockopt::socket_peercred(&socket)?.pid;
-        let Ok(process) = pidfd_open(process, PidfdFlags::empty()) else { return Ok(None) };
         let slab = FarSlab::map(memory.as_fd(), frames, block_bytes)?;
         let ring = Mutex::new(Ring::map(ring.as_fd())?);
         let (pending, is_lost) = (Mutex::default(), AtomicBool::new(false));

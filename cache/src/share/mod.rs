@@ -33,7 +33,7 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 
 pub use client::{FarFile, FarSession, FarStream};
 pub use either::{EitherFile, EitherStream, Reopen, There};
-pub use server::{Served, Server};
+pub use server::{OpenAt, Served, Server};
 
 /// The socket's address. Names are abstract: they end with the process, and need no folder.
 fn address(name: &str) -> io::Result<SocketAddr> {

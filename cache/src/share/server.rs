@@ -43,12 +43,18 @@ const GATHER_EVERY: Duration = Duration::from_millis(200);
 /// Without records for so long, the server sleeps until it is told.
 const LOOK_FOR: Duration = Duration::from_millis(50);
 
+/// Opens the file at a path of a store, and waits.
+pub type OpenAt = Arc<dyn Fn(&[u8]) -> Result<Opened, BackendError> + Send + Sync>;
+
+/// What a recipe stands for.
+type ServedOf = Box<dyn Fn(&[u8]) -> Result<Served, BackendError> + Send>;
+
 /// What a client's cache reads from.
 pub struct Served {
     /// The store, on the server's cache.
     pub store: Store,
     /// Opens the file at a path of the store, and waits.
-    pub open: Arc<dyn Fn(&[u8]) -> Result<Opened, BackendError> + Send + Sync>,
+    pub open: OpenAt,
 }
 
 impl fmt::Debug for Served {
@@ -163,7 +169,7 @@ fn gather(cache: &Cache, is_over: &AtomicBool) {
 
 struct Serving {
     cache: Cache,
-    served: Box<dyn Fn(&[u8]) -> Result<Served, BackendError> + Send>,
+    served: ServedOf,
     listener: UnixListener,
     mailbox: Arc<Mailbox>,
     /// By recipe. They stay, so that a client finds what earlier ones have read.
@@ -175,7 +181,7 @@ struct Serving {
 /// What a client has, once it has said hello.
 struct Known {
     session: Session,
-    open: Arc<dyn Fn(&[u8]) -> Result<Opened, BackendError> + Send + Sync>,
+    open: OpenAt,
     ring: Ring,
 }
 
