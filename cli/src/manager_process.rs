@@ -170,8 +170,8 @@ impl ManagerProcess {
         let Ok([(told, control), (report, reporter), (noticed, witness)]) = pipes() else {
             return Err(Box::new(plan));
         };
-        let address =
-            daemon.lend(plan, told.as_fd(), Some(reporter.as_fd()), opens.map(AsFd::as_fd))?;
+        let pipes = [told.as_fd(), reporter.as_fd()];
+        let address = daemon.lend(plan, Some(pipes), opens.map(AsFd::as_fd))?;
         drop((told, reporter));
         // SAFETY: there is one thread, so the child finds no lock taken and no structure half changed.
         let forked = unsafe { libc::fork() };
@@ -308,10 +308,7 @@ pub(crate) fn lent_behind(
     plan: Plan,
     opens: Option<&OwnedFd>,
 ) -> Result<String, Box<Plan>> {
-    match pidfd_open(rustix::process::getpid(), PidfdFlags::empty()) {
-        Ok(ends) => daemon.lend(plan, ends.as_fd(), None, opens.map(AsFd::as_fd)),
-        Err(_) => Err(Box::new(plan)),
-    }
+    daemon.lend(plan, None, opens.map(AsFd::as_fd))
 }
 
 /// Whether a run in place leaves the program as it would be without foretell. An init process or a subreaper adopts orphans, so
@@ -390,7 +387,7 @@ fn serve(
 }
 
 /// Says in place of a report that the manager cannot start.
-pub(crate) fn tell_failure(reporter: Option<File>, error: &ManagerError) {
+pub(crate) fn tell_failure(reporter: Option<impl Write>, error: &ManagerError) {
     let _ = reporter.map(|mut file| writeln!(file, "{FAILED}{error}"));
 }
 
@@ -398,7 +395,7 @@ pub(crate) fn tell_failure(reporter: Option<File>, error: &ManagerError) {
 pub(crate) fn conclude(
     manager: Manager,
     has_ended: bool,
-    reporter: Option<File>,
+    reporter: Option<impl Write>,
     panics: impl FnOnce() -> Vec<String>,
 ) -> Report {
     if !has_ended {

@@ -191,6 +191,7 @@ fn a_run_with_other_rights_or_mounts_has_a_manager_of_its_own() {
         (&["setpriv", "--bounding-set", "-sys_admin"][..], "fewer rights"),
         (&["setpriv", "--clear-groups", "--regid", "12345"], "fewer rights"),
         (&["unshare", "--mount"], "other mounts"),
+        (&["unshare", "--net"], "another network"),
         (&["setpriv", "--no-new-privs"], "fewer rights"),
         (&["nice", "-n", "5"], "another priority"),
     ] {

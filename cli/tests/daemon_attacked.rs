@@ -286,7 +286,7 @@ fn send_one(attacked: &Attacked, packets: &[Packet], odd: &[OwnedFd], number: u6
     for (at, file) in packet.files.iter().enumerate() {
         files.push(match damage.below(12) {
             0 => damage.one_of(odd).as_fd(),
-            _ if at == 1 => ends.as_fd(),
+            _ if at == 0 => ends.as_fd(),
             _ => file.as_fd(),
         });
     }
@@ -428,6 +428,57 @@ fn slow_readers_of_metrics_leave_nothing() {
     attacked.must_be_as_before();
 }
 
+/// Runs whose processes end, while others hold both ends of their pipes: they take out what is meant for the daemon, and never
+/// read what it says.
+#[test]
+fn pipes_that_others_hold_leave_no_thread() {
+    if !Path::new("/usr/bin/python3").exists() {
+        return skipped("no python3");
+    }
+    let attacked = Attacked::start();
+    let path = attacked.daemon.path().join("daemon.sock");
+    let packet = taken_down(&[]);
+    let words = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(words.path(), &packet.words).expect("written");
+    let script = "import os, socket, sys
+letter = os.memfd_create('x')
+os.write(letter, open(sys.argv[3], 'rb').read())
+(told, control), (report, reporter) = os.pipe(), os.pipe()
+os.set_blocking(reporter, False)
+try:
+    while True: os.write(reporter, b'x' * 4096)
+except BlockingIOError: pass
+os.set_blocking(reporter, True)
+daemon = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+daemon.connect(sys.argv[1])
+socket.send_fds(daemon, [sys.argv[2].encode()], [letter, told, reporter])
+answer = os.fdopen(socket.recv_fds(daemon, 64, 4)[1][0], 'rb')
+thief = os.open(f'/proc/self/fd/{told}', os.O_RDONLY | os.O_NONBLOCK)
+if os.fork():
+    print(answer.seek(0) or answer.read().decode(), flush=True)
+    for at in range(2000):
+        try: os.write(control, b'\\1') and os.read(thief, 1)
+        except BlockingIOError: pass
+    os._exit(0)
+os.close(1)
+sys.stdin.read()";
+    let mut clients: Vec<_> = (0..20)
+        .map(|_| {
+            let mut client = std::process::Command::new("/usr/bin/python3");
+            client.args(["-c", script]).arg(&path);
+            client.arg(str::from_utf8(&packet.head).expect("text")).arg(words.path());
+            let mut client =
+                client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
+            let mut answer = String::new();
+            client.stdout.as_mut().expect("a pipe").read_to_string(&mut answer).expect("text");
+            assert!(answer.contains("Taken"), "{answer}");
+            client
+        })
+        .collect();
+    attacked.must_be_as_before();
+    clients.iter_mut().for_each(|client| assert!(client.wait().expect("it ends").success()));
+}
+
 /// A client whose words are those of a run, and whose files are not, gets a refusal.
 #[test]
 fn files_that_are_not_those_of_a_run_are_refused() {
@@ -441,10 +492,12 @@ fn files_that_are_not_those_of_a_run_are_refused() {
         let packet = taken_down(&[]);
         let before = refused();
         let words = letter(&packet.words);
-        let mut files: Vec<BorrowedFd<'_>> = packet.files.iter().map(AsFd::as_fd).collect();
+        let [(ends, _told), (_report, reporter)] =
+            [(); 2].map(|()| pipe_with(PipeFlags::CLOEXEC).expect("a pipe"));
+        let mut files = vec![ends.as_fd(), reporter.as_fd()];
         match at {
-            0 => files[0] = odd[11].as_fd(), // A socket that does not listen.
-            1 => files[0] = odd[0].as_fd(),
+            0 => files[0] = odd[9].as_fd(), // An eventfd.
+            1 => files[1] = odd[0].as_fd(),
             _ => files.push(odd[0].as_fd()),
         }
         files.insert(0, words.as_fd());

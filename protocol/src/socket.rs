@@ -22,7 +22,8 @@ const BACKLOG: libc::c_int = 4096;
 /// Most descriptors that are received with a message. One is legal; if there are more, all are closed.
 const MAX_DESCRIPTORS: usize = 4;
 
-/// A manager's end of the control socket. Non-blocking.
+/// A manager's end of the control socket. Non-blocking, so it must be no other process's: one that accepts too, or has it block,
+/// could make the manager wait.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -57,34 +58,6 @@ impl Listener {
         Ok(Self { socket, address })
     }
 
-    /// Takes over a listener that another process has opened, at the name that it tells.
-    ///
-    /// # Errors
-    /// It is no listening control socket of this name.
-    pub fn adopt(socket: OwnedFd, address: String) -> io::Result<Self> {
-        let (raw, length) = abstract_address(&address)?;
-        let wanted = [
-            (libc::SO_DOMAIN, libc::AF_UNIX),
-            (libc::SO_TYPE, libc::SOCK_SEQPACKET),
-            (libc::SO_ACCEPTCONN, 1),
-        ];
-        for (option, value) in wanted {
-            if option_of(socket.as_fd(), option)? != value {
-                return Err(io::Error::other("no listening socket of packets"));
-            }
-        }
-        let (name, name_length) = name_of(socket.as_fd())?;
-        if name_length != length || name.sun_path[..] != raw.sun_path[..] {
-            return Err(io::Error::other("a socket of another name"));
-        }
-        // An accept must not wait.
-        // SAFETY: no memory is passed.
-        let flags = check(unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_GETFL) })?;
-        // SAFETY: as above.
-        check(unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) })?;
-        Ok(Self { socket, address })
-    }
-
     /// The value for a program's `FORETELL_SOCKET`.
     pub fn address(&self) -> &str {
         &self.address
@@ -97,13 +70,6 @@ impl Listener {
     /// The error of `accept`, for example too many open files.
     pub fn accept(&self) -> io::Result<Option<Connection>> {
         loop {
-            // Another process with the same socket may have it wait.
-            let mut waiting =
-                libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: one structure is passed, which lives for the call.
-            if unsafe { libc::poll(&raw mut waiting, 1, 0) } == 0 {
-                return Ok(None);
-            }
             // SAFETY: null addresses are allowed: the peer's name is not wanted.
             let fd = unsafe {
                 libc::accept4(
@@ -367,18 +333,6 @@ fn option_of(socket: BorrowedFd<'_>, option: libc::c_int) -> io::Result<libc::c_
         )
     })?;
     Ok(value)
-}
-
-/// The name of a Unix socket, and its length.
-fn name_of(socket: BorrowedFd<'_>) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
-    // SAFETY: all-zero is a valid `sockaddr_un`, a plain C structure.
-    let mut name: libc::sockaddr_un = unsafe { std::mem::zeroed() };
-    let mut length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
-    // SAFETY: `name` and `length` are valid for writing, `length` says how much.
-    check(unsafe {
-        libc::getsockname(socket.as_raw_fd(), (&raw mut name).cast(), &raw mut length)
-    })?;
-    Ok((name, length))
 }
 
 /// Whether this user is the own one, or root.

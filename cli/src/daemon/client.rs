@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use foretell_protocol::{Listener, peer_of};
+use foretell_protocol::peer_of;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{Shutdown, shutdown};
 
@@ -47,32 +47,27 @@ impl Daemon {
         matches!(state, Some('T' | 't' | 'Z'))
     }
 
-    /// Has it manage a run. `ends` tells it of the end: a pipe that is closed then, or this process's descriptor if that
-    /// becomes the program; `reporter` gets the report. Returns the address for the programs.
+    /// Has it manage a run. `pipes`: one that is closed at the end, and one for the report. Without them, the run ends with this
+    /// process, which becomes the program. Returns the address for the programs.
     ///
     /// # Errors
     /// The plan, if it does not take the run at once.
     pub(crate) fn lend(
         &self,
         mut plan: Plan,
-        ends: BorrowedFd<'_>,
-        reporter: Option<BorrowedFd<'_>>,
+        pipes: Option<[BorrowedFd<'_>; 2]>,
         opens: Option<BorrowedFd<'_>>,
     ) -> Result<String, Box<Plan>> {
-        let Ok(listener) = Listener::bind() else { return Err(Box::new(plan)) };
-        let address = listener.address().to_owned();
         // The daemon sees the limits of its own control groups, not those of the run.
         plan.budget_bytes = foretell_manager::within_limits(plan.budget_bytes);
-        let (reports, watches) = (reporter.is_some(), opens.is_some());
-        let run = Run { plan, address: address.clone(), reports, watches };
+        let run = Run { plan, reports: pipes.is_some(), watches: opens.is_some() };
         let request = Request::Run(Box::new(run));
         let Request::Run(run) = &request else { unreachable!("it was made here") };
         let hints = run.plan.hints.iter().filter_map(|hints| hints.file.as_ref());
-        let files = [Some(listener.as_fd()), Some(ends), reporter, opens];
-        let files = files.into_iter().flatten().chain(hints.map(AsFd::as_fd));
-        let files: Vec<BorrowedFd<'_>> = files.collect();
+        let files: Vec<BorrowedFd<'_>> =
+            pipes.into_iter().flatten().chain(opens).chain(hints.map(AsFd::as_fd)).collect();
         let answer = ask(&self.socket, &request, &files, PATIENCE);
-        if let Some(Answer::Taken { pid, problem }) = answer {
+        if let Some(Answer::Taken { pid, address, problem }) = answer {
             self.process.set(pid);
             problem.into_iter().for_each(note);
             return Ok(address);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ use foretell_manager::shares::{MANAGERS_MAX, Shares};
 use foretell_manager::{Asker, Figures, Manager, Options, Report, Root};
 use foretell_protocol::Listener;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{FileType, Mode, OFlags};
 
 use super::Answer;
 use super::asking::Permit;
 use super::log::Log;
-use super::peer::Peer;
+use super::peer::{self, Peer};
+use super::pipes::{self, Patient};
 use super::status::{RunStatus, Totals};
 use super::wire::{self, Run};
 use crate::manager_process;
@@ -213,9 +213,8 @@ impl House {
 
 /// The files that came with a run.
 struct Files {
-    listener: OwnedFd,
-    ends: OwnedFd,
-    reporter: Option<OwnedFd>,
+    ends: Option<OwnedFd>,
+    reporter: Option<Patient>,
     opens: Option<OwnedFd>,
 }
 
@@ -224,10 +223,9 @@ impl Files {
     fn take(run: &mut Run, files: Vec<OwnedFd>) -> Option<Self> {
         let mut files = files.into_iter();
         let taken = Files {
-            listener: files.next()?,
-            ends: files.next()?,
-            reporter: if run.reports { Some(written_only(files.next()?)?) } else { None },
-            opens: if run.watches { Some(reopened(&files.next()?)?) } else { None },
+            ends: if run.reports { Some(pipes::to_read(&files.next()?)?) } else { None },
+            reporter: if run.reports { Some(Patient::new(&files.next()?)?) } else { None },
+            opens: if run.watches { Some(pipes::to_read(&files.next()?)?) } else { None },
         };
         for hints in &mut run.plan.hints {
             let file = File::from(files.next()?);
@@ -236,25 +234,6 @@ impl Files {
         }
         files.next().is_none().then_some(taken)
     }
-}
-
-/// A pipe's writing end. One that is open for reading too never tells that nobody else reads it.
-fn written_only(pipe: OwnedFd) -> Option<OwnedFd> {
-    let about = rustix::fs::fstat(&pipe).ok()?;
-    let is_pipe = FileType::from_raw_mode(about.st_mode) == FileType::Fifo;
-    let mode = rustix::fs::fcntl_getfl(&pipe).ok()? & OFlags::ACCMODE;
-    (is_pipe && mode == OFlags::WRONLY).then_some(pipe)
-}
-
-/// A pipe's reading end whose reads do not wait, whatever the one who has sent `pipe` does with that.
-fn reopened(pipe: &OwnedFd) -> Option<OwnedFd> {
-    let about = rustix::fs::fstat(pipe).ok()?;
-    if FileType::from_raw_mode(about.st_mode) != FileType::Fifo {
-        return None;
-    }
-    let name = format!("/proc/self/fd/{}", pipe.as_raw_fd());
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    rustix::fs::open(name, flags, Mode::empty()).ok()
 }
 
 /// The command as it is shown, at most [`COMMAND_MAX_BYTES`] of it.
@@ -301,14 +280,17 @@ pub(super) fn manage(
     if run.plan.observes && run.plan.rules.is_none() {
         run.plan.rules = house.rules();
     }
-    let Ok(listener) = Listener::adopt(files.listener, run.address) else {
-        return house.refuse(&socket, pid, "its socket is not the one that it names");
+    let Some(process) = peer.process() else {
+        return house.refuse(&socket, pid, peer::HAS_ENDED);
+    };
+    // The socket is this process's alone: nobody else can take what it waits for.
+    let Ok(listener) = Listener::bind() else {
+        return house.refuse(&socket, pid, "no socket can be opened for its programs");
     };
     let (options, problem) = run.plan.into_options();
-    let process = pid.unsigned_abs();
-    let root = if reports { Root::ChildrenOf(process) } else { Root::Process(process) };
+    let root = if reports { Root::ChildrenOf } else { Root::Process };
     let options = Options {
-        root: Some(root),
+        root: Some(root(pid.unsigned_abs())),
         // What it would release is other runs' too.
         release: false,
         opens: files.opens.map(Opens::new),
@@ -316,12 +298,13 @@ pub(super) fn manage(
         ..options
     };
     // The run goes on while its manager starts: connections of its programs wait in the socket's queue.
-    let answer = Answer::Taken { pid: std::process::id().cast_signed(), problem };
+    let address = listener.address().to_owned();
+    let answer = Answer::Taken { pid: std::process::id().cast_signed(), address, problem };
     if wire::send(&socket, &answer, &[]).is_err() {
         return; // It has given up, and has a manager of its own.
     }
     drop((socket, permit));
-    let (reporter, began) = (files.reporter.map(File::from), Instant::now());
+    let (reporter, began) = (files.reporter, Instant::now());
     let manager = match Manager::start_at(listener, options) {
         Ok(manager) => manager,
         Err(error) => {
@@ -335,7 +318,7 @@ pub(super) fn manage(
     }
     let fields = [("run", number.into()), ("pid", pid.into()), ("command", command.into())];
     house.log.tell("run_begins", &fields);
-    let has_ended = wait(&files.ends, &house.over, peer.process()) || !reports;
+    let has_ended = wait(files.ends.as_ref(), &house.over, process) || !reports;
     let report = manager_process::conclude(manager, has_ended, reporter, Vec::new);
     let seconds = (began.elapsed().as_secs_f64() * 1e3).round() / 1e3;
     let fields = [
@@ -351,24 +334,27 @@ pub(super) fn manage(
 
 /// Waits for the end of a run or of its process, or until all are to end. Returns whether its program has said that it has
 /// ended.
-fn wait(ends: &OwnedFd, over: &OwnedFd, process: Option<BorrowedFd<'_>>) -> bool {
+fn wait(ends: Option<&OwnedFd>, over: &OwnedFd, process: BorrowedFd<'_>) -> bool {
     let mut has_ended = false;
     loop {
-        let all = [ends.as_fd(), over.as_fd()].into_iter().chain(process);
+        let all = [over.as_fd(), process].into_iter().chain(ends.map(AsFd::as_fd));
         let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         match poll(&mut fds, None) {
             Err(rustix::io::Errno::INTR) => continue,
             Err(_) => return has_ended,
-            Ok(_) if !fds[1].revents().is_empty() => return has_ended,
-            // Its last word comes first. What it has sent may be no pipe, and never tell an end.
-            Ok(_) if fds[0].revents().is_empty() => return has_ended,
+            Ok(_) if !fds[0].revents().is_empty() => return has_ended,
             Ok(_) => {}
         }
-        // A process's descriptor cannot be read.
-        let mut byte = [0; 1];
-        match rustix::io::read(ends, &mut byte) {
-            Ok(1) => has_ended |= byte == [manager_process::ENDED],
-            Ok(_) | Err(_) => return has_ended,
+        // Its last word comes first. Others may go on to write into its pipe.
+        let is_over = !fds[1].revents().is_empty();
+        let mut words = [0; 64];
+        match ends.map(|ends| rustix::io::read(ends, &mut words)) {
+            Some(Ok(count @ 1..)) => has_ended |= words[..count].contains(&manager_process::ENDED),
+            Some(Err(rustix::io::Errno::AGAIN)) => {}
+            _ => return has_ended,
+        }
+        if is_over {
+            return has_ended;
         }
     }
 }
@@ -394,27 +380,6 @@ mod tests {
     }
 
     #[test]
-    fn reads_of_a_pipe_never_wait() {
-        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
-        let own = reopened(&reader).expect("it is a pipe");
-        let read = rustix::io::read(&own, &mut [0; 1]);
-        assert_eq!(read, Err(rustix::io::Errno::AGAIN));
-        rustix::io::write(&writer, b"x").expect("there is room");
-        assert_eq!(rustix::io::read(&own, &mut [0; 1]), Ok(1));
-        assert!(reopened(&tempfile::tempfile().expect("a file").into()).is_none());
-    }
-
-    #[test]
-    fn a_report_goes_into_a_pipe_that_is_written_only() {
-        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
-        let name = format!("/proc/self/fd/{}", writer.as_raw_fd());
-        let both = rustix::fs::open(name, OFlags::RDWR, Mode::empty()).expect("opened");
-        assert!(written_only(both).is_none() && written_only(reader).is_none());
-        assert!(written_only(writer).is_some());
-        assert!(written_only(tempfile::tempfile().expect("a file").into()).is_none());
-    }
-
-    #[test]
     fn a_run_ends_with_its_process_though_nothing_tells_its_end() {
         let event = || {
             rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).expect("an eventfd")
@@ -423,12 +388,15 @@ mod tests {
         let pid = rustix::process::Pid::from_child(&child);
         let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty());
         let process = process.expect("a descriptor");
-        assert!(!wait(&event(), &event(), Some(process.as_fd())));
+        assert!(!wait(None, &event(), process.as_fd()));
+        let (silent, _writer) = rustix::pipe::pipe().expect("a pipe");
+        let silent = pipes::to_read(&silent).expect("a pipe");
+        assert!(!wait(Some(&silent), &event(), process.as_fd()));
         child.wait().expect("it has ended");
         let (ends, writer) = rustix::pipe::pipe().expect("a pipe");
         rustix::io::write(&writer, &[manager_process::ENDED]).expect("there is room");
         drop(writer);
-        assert!(wait(&ends, &event(), Some(process.as_fd())), "its last word is heard");
+        assert!(wait(Some(&ends), &event(), process.as_fd()), "its last word is heard");
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! * `server.rs`: its start and its end. `hear.rs`: the loop that hears requests. `managed.rs`: the life of a run, on a
 //!   thread of its own.
 //! * `activation.rs`: a socket that systemd has opened.
+//! * `pipes.rs`: the pipes of a run, whose other ends may be anyone's.
 //! * `asking.rs`: how many connections and requests there may be. `peer.rs`: which processes may ask.
 //! * `pressure.rs`: a smaller budget where memory is short.
 //! * `about.rs`, `status.rs`, `top.rs`, `metrics.rs`: what the daemon does, for people and programs.
@@ -26,6 +27,7 @@ mod log;
 mod managed;
 mod metrics;
 mod peer;
+mod pipes;
 mod pressure;
 mod server;
 pub(crate) mod status;
@@ -42,8 +44,8 @@ use serde::{Deserialize, Serialize};
 /// What the daemon answers.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
-    /// The run is managed from now on by this process, but for what the line says.
-    Taken { pid: i32, problem: Option<String> },
+    /// The run is managed from now on by this process, which hears programs at this address; but for what the line says.
+    Taken { pid: i32, address: String, problem: Option<String> },
     /// It is not, for this reason.
     Refused(String),
     /// What the daemon does.

@@ -23,8 +23,8 @@ struct Rights {
     users: Vec<u32>,
     groups: Vec<u32>,
     capabilities: u64,
-    /// Namespaces of mounts, processes and users.
-    spaces: [PathBuf; 3],
+    /// Namespaces of mounts, processes, users and the network, to which the names of control sockets belong.
+    spaces: [PathBuf; 4],
     root: PathBuf,
     /// `no_new_privs`, which Landlock needs without further rights, and the mode of seccomp.
     confined: [Vec<u32>; 2],
@@ -50,7 +50,7 @@ impl Rights {
             users: numbers(line("Uid:")?)?,
             groups,
             capabilities: u64::from_str_radix(line("CapEff:")?.trim(), 16).ok()?,
-            spaces: [space("mnt")?, space("pid")?, space("user")?],
+            spaces: [space("mnt")?, space("pid")?, space("user")?, space("net")?],
             root: std::fs::read_link(folder.join("root")).ok()?,
             confined: [numbers(line("NoNewPrivs:")?)?, numbers(line("Seccomp:")?)?],
             label: std::fs::read(folder.join("attr/current")).unwrap_or_default(),
@@ -64,7 +64,7 @@ impl Rights {
         if self.users != other.users {
             Some("it has another user")
         } else if self.spaces != other.spaces || self.root != other.root {
-            Some("it has other mounts, another root or other process numbers")
+            Some("it has other mounts, another root, another network or other process numbers")
         } else if self.capabilities & !other.capabilities != 0
             || self.groups.iter().any(has_more)
             || self.confined != other.confined
@@ -91,7 +91,7 @@ fn priorities(process: i32) -> (i32, i64) {
     }
 }
 
-const HAS_ENDED: &str = "it has ended, or has no number here";
+pub(super) const HAS_ENDED: &str = "it has ended, or has no number here";
 
 /// A process that has connected.
 #[derive(Debug)]

@@ -26,7 +26,7 @@ use serde::de::DeserializeOwned;
 use crate::run::plan::Plan;
 
 /// Tells versions apart: both sides are of one build of foretell, or a run has its own manager.
-const HEAD: &[u8] = concat!("foretell ", env!("CARGO_PKG_VERSION"), " 1\n").as_bytes();
+const HEAD: &[u8] = concat!("foretell ", env!("CARGO_PKG_VERSION"), " 2\n").as_bytes();
 
 /// Bytes of the words at most: the kernel's limit for a command line, written as JSON numbers, with room to spare.
 const WORDS_MAX_BYTES: u64 = 16 << 20;
@@ -40,9 +40,8 @@ pub(crate) const FILES_MAX: usize = 16;
 /// What the daemon is asked.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) enum Request {
-    /// To manage a run. Its files: the socket at which programs will connect, the end of a pipe that is closed at the end of
-    /// the run, the other end of one for the report ([`Run::reports`]), that of a pipe with opens ([`Run::watches`]), and the
-    /// plan's.
+    /// To manage a run. Its files: the end of a pipe that is closed at the end of the run and the other end of one for the report
+    /// ([`Run::reports`]), that of a pipe with opens ([`Run::watches`]), and the plan's.
     Run(Box<Run>),
     /// What it does.
     Status,
@@ -52,9 +51,7 @@ pub(super) enum Request {
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Run {
     pub(super) plan: Plan,
-    /// The name of the socket.
-    pub(super) address: String,
-    /// Whether the manager reports at the end. If not, the process that asks becomes the program.
+    /// Whether the manager reports at the end. If not, the process that asks becomes the program, and the run ends with it.
     pub(super) reports: bool,
     /// Whether opens are told by a pipe.
     pub(super) watches: bool,
