@@ -3,227 +3,37 @@
 //! The valid packets are those of a real `foretell run`, which a socket in the daemon's place takes down. Cases damage them,
 //! and send other files with them.
 
+mod attacked;
 mod common;
 
 use std::fs::File;
-use std::io::{IoSlice, IoSliceMut, Read, Write};
-use std::mem::MaybeUninit;
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::daemon::Daemon;
-use common::{foretell, have, skipped, text, wait_until};
+use attacked::{Attacked, FILES_MAX, answer, letter, new_socket, send, taken_down};
+use common::{have, skipped, text, wait_until};
 use foretell_fault::damage::{Damage, cases};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
-    connect, listen, recvmsg, sendmsg, socket_with,
-};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::Value;
 
 /// Packets that are usually sent; `scripts/check-deep` sends more.
 const CASES: u64 = 400;
 
-/// Files with a packet at most: twice those that the daemon takes.
-const FILES_MAX: usize = 32;
-
-/// More than a daemon needs that has read the longest words, and less than many of these at a time would take.
-const RESIDENT_MAX_KIB: u64 = 1 << 20;
-
-/// What a run sends to its daemon.
-struct Packet {
-    head: Vec<u8>,
-    words: Vec<u8>,
-    /// Those behind the words.
-    files: Vec<OwnedFd>,
-}
-
-/// A socket of packets. It is closed in the processes that other tests start.
-fn new_socket() -> OwnedFd {
-    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .expect("a socket")
-}
-
-/// Takes down what `foretell run` with these options sends.
-fn taken_down(options: &[&str]) -> Packet {
-    let folder = tempfile::tempdir().expect("a folder");
-    let listener = new_socket();
-    let name = SocketAddrUnix::new(folder.path().join("daemon.sock")).expect("short");
-    bind(&listener, &name).expect("bound");
-    listen(&listener, 4).expect("it listens");
-    let mut run = foretell();
-    // What is learned is written where the words say, so damaged ones must not say it.
-    run.args(["run", "--no-learn"]).args(options).args(["--", "cat", "/etc/passwd"]);
-    run.env("FORETELL_DAEMON", folder.path()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut run = run.spawn().expect("it runs");
-    let connection = accept_with(&listener, SocketFlags::CLOEXEC).expect("it connects");
-    let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
-    let ready = poll(&mut [PollFd::new(&connection, PollFlags::IN)], Some(&patience));
-    assert_eq!(ready, Ok(1), "it asks");
-    let (mut head, mut space) =
-        ([0; 64], [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))]);
-    let mut rights = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC;
-    let got = recvmsg(&connection, &mut [IoSliceMut::new(&mut head)], &mut rights, flags);
-    let bytes = got.expect("it asks").bytes;
-    let mut files = rights.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(files) => Some(files),
-        _ => None,
-    });
-    let mut files: Vec<OwnedFd> = files.by_ref().flatten().collect();
-    drop(connection);
-    run.wait().expect("it ends");
-    let letter = File::from(files.remove(0));
-    let mut words = vec![0; letter.metadata().expect("it is there").len() as usize];
-    letter.read_exact_at(&mut words, 0).expect("it is there");
-    Packet { head: head[..bytes].to_vec(), words, files }
-}
-
-fn letter(words: &[u8]) -> OwnedFd {
-    let letter = memfd_create("letter", MemfdFlags::CLOEXEC).expect("a file");
-    File::from(letter.try_clone().expect("a descriptor")).write_all(words).expect("written");
-    letter
-}
-
-/// Sends a packet without waiting. What the daemon does not take is lost.
-fn send(socket: &OwnedFd, head: &[u8], files: &[BorrowedFd<'_>]) {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
-    let mut rights = SendAncillaryBuffer::new(&mut space);
-    assert!(files.is_empty() || rights.push(SendAncillaryMessage::ScmRights(files)));
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    let _ = sendmsg(socket, &[IoSlice::new(head)], &mut rights, flags);
-}
-
-/// The daemon under attack, and what it had before.
-struct Attacked {
-    daemon: Daemon,
-    name: SocketAddrUnix,
-    descriptors: usize,
-    threads: usize,
-    /// A file of which a run must give the right bytes.
-    file: tempfile::NamedTempFile,
-    content: Vec<u8>,
-}
-
-impl Attacked {
-    fn start() -> Self {
-        let daemon = Daemon::start();
-        let content: Vec<u8> = (0..300_000u32).map(|at| (at * 7 % 251) as u8).collect();
-        let mut file = tempfile::NamedTempFile::new().expect("a file");
-        file.write_all(&content).expect("written");
-        let name = SocketAddrUnix::new(daemon.path().join("daemon.sock")).expect("short");
-        let mut attacked = Attacked { daemon, name, descriptors: 0, threads: 0, file, content };
-        // What the first run leaves open stays.
-        attacked.is_managed();
-        attacked.is_quiet();
-        (attacked.descriptors, attacked.threads) = attacked.counts();
-        attacked
-    }
-
-    /// A connection; `None` if the queue is full.
-    fn connect(&self) -> Option<OwnedFd> {
-        let socket = new_socket();
-        rustix::io::ioctl_fionbio(&socket, true).expect("it is a socket");
-        connect(&socket, &self.name).ok().map(|()| socket)
-    }
-
-    /// Connects as soon as there is room.
-    fn connected(&self) -> OwnedFd {
-        let mut socket = None;
-        wait_until("room in the queue", || {
-            socket = self.connect();
-            socket.is_some()
-        });
-        socket.expect("connected")
-    }
-
-    /// Its descriptors and threads. Folders of /proc do not count: one is opened once, when it is needed first.
-    fn counts(&self) -> (usize, usize) {
-        let list = |folder: &str| {
-            let folder = format!("/proc/{}/{folder}", self.daemon.process.id());
-            std::fs::read_dir(folder).expect("it runs").flatten()
-        };
-        let is_counted = |entry: &std::fs::DirEntry| {
-            std::fs::read_link(entry.path()).is_ok_and(|file| !file.starts_with("/proc"))
-        };
-        (list("fd").filter(is_counted).count(), list("task").count())
-    }
-
-    /// The names of its descriptors.
-    fn files(&self) -> String {
-        let mut list = std::process::Command::new("ls");
-        list.arg("-l").arg(format!("/proc/{}/fd", self.daemon.process.id()));
-        text(&list.output().expect("it runs").stdout)
-    }
-
-    /// Waits until no run and no request is left.
-    fn is_quiet(&self) {
-        let mut last = (0, 0);
-        wait_until("a quiet daemon", || {
-            let counts = self.counts();
-            let is_same = counts == std::mem::replace(&mut last, counts);
-            std::thread::sleep(Duration::from_millis(50));
-            is_same && self.daemon.status()["runs"].as_array().is_some_and(Vec::is_empty)
-        });
-    }
-
-    /// Asserts that another client gets an answer, and that a program under foretell does what it does.
-    fn serves(&self, case: u64) {
-        assert!(self.daemon.status()["budget_bytes"].as_u64() > Some(0), "case {case}");
-        let path = self.file.path().to_str().expect("text");
-        let output = self.daemon.output(&["run", "-q", "--no-learn", "--", "cat", path]);
-        assert_eq!(output.status.code(), Some(0), "case {case}: {}", text(&output.stderr));
-        assert!(output.stdout == self.content, "case {case}: other bytes");
-    }
-
-    /// Asserts that a run is managed, sooner or later: a busy machine may have it wait for too long.
-    fn is_managed(&self) {
-        let before = self.daemon.status()["ended"]["runs"].as_u64().expect("a number");
-        wait_until("a managed run", || {
-            self.serves(0);
-            self.daemon.status()["ended"]["runs"].as_u64() > Some(before)
-        });
-    }
-
-    /// Asserts that nothing is left of the attack.
-    fn must_be_as_before(mut self) {
-        assert!(self.daemon.process.try_wait().expect("a child").is_none(), "it has ended");
-        self.is_managed();
-        let (before, mut now) = ((self.descriptors, self.threads), (0, 0));
-        for _ in 0..1500 {
-            now = self.counts();
-            if now.0 <= before.0 && now.1 <= before.1 {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let is_less = now.0 <= before.0 && now.1 <= before.1;
-        assert!(is_less, "{now:?} after {before:?}: {}", self.files());
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.daemon.process.id()));
-        let status = status.expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line");
-        let most_kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number of KiB");
-        assert!(most_kib <= RESIDENT_MAX_KIB, "it has used {most_kib} KiB");
-        self.daemon.signal(rustix::process::Signal::TERM);
-        assert_eq!(self.daemon.process.wait().expect("it ends").code(), Some(0));
-    }
-}
-
 /// Files of all kinds that a client may have.
 fn odd_files(folder: &Path) -> Vec<OwnedFd> {
     let open = |path: &Path| OwnedFd::from(File::open(path).expect("it is there"));
-    let path_only = rustix::fs::open(
-        "/etc/passwd",
-        rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    );
+    let path_only = rustix::fs::open("/etc/passwd", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    // Its reader is a writer, too.
+    let fifo = folder.join("fifo");
+    let _ = std::fs::remove_file(&fifo);
+    rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RWXU, 0).expect("made");
+    let fifo = rustix::fs::open(&fifo, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
     let (one, other) = UnixStream::pair().expect("a pair");
     vec![
@@ -240,6 +50,7 @@ fn odd_files(folder: &Path) -> Vec<OwnedFd> {
         rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).expect("one"),
         new_socket(),
         letter(b"{}"),
+        fifo.expect("it is there"),
     ]
 }
 
@@ -255,7 +66,13 @@ fn odd_words(damage: &mut Damage) -> Vec<u8> {
     }
 }
 
-fn send_one(attacked: &Attacked, packets: &[Packet], odd: &[OwnedFd], number: u64) {
+/// Sends a damaged packet. Every other time the answer is awaited and returned.
+fn send_one(
+    attacked: &Attacked,
+    packets: &[attacked::Packet],
+    odd: &[OwnedFd],
+    number: u64,
+) -> Option<String> {
     let mut damage = Damage::of_case(number);
     let packet = damage.one_of(packets);
     let mut words = match damage.below(8) {
@@ -263,7 +80,7 @@ fn send_one(attacked: &Attacked, packets: &[Packet], odd: &[OwnedFd], number: u6
         1 => b"\"Status\"".to_vec(),
         _ => packet.words.clone(),
     };
-    if damage.below(4) > 0 {
+    if damage.below(2) > 0 {
         damage.apply(&mut words, &damage.clone().one_of(packets).words);
     }
     let mut head = packet.head.clone();
@@ -280,15 +97,19 @@ fn send_one(attacked: &Attacked, packets: &[Packet], odd: &[OwnedFd], number: u6
         }
         _ => letter(&words),
     };
-    // A run that is taken in spite of all ends when this pipe is closed.
-    let (ends, _told) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
+    // A run that is taken ends when its pipe is closed.
+    let [(ends, told), (_report, reporter)] =
+        [(); 2].map(|()| pipe_with(PipeFlags::CLOEXEC).expect("a pipe"));
     let mut files: Vec<BorrowedFd<'_>> = vec![letter.as_fd()];
-    for (at, file) in packet.files.iter().enumerate() {
-        files.push(match damage.below(12) {
-            0 => damage.one_of(odd).as_fd(),
-            _ if at == 0 => ends.as_fd(),
-            _ => file.as_fd(),
-        });
+    // Not both: the report's pipe would keep the other one open, and the run would go on with this process.
+    let mut own = [ends.as_fd(), reporter.as_fd()];
+    if let at @ ..2 = damage.below(12) {
+        own[at] = damage.one_of(odd).as_fd();
+    }
+    files.extend(own);
+    for file in packet.files.iter().skip(own.len()) {
+        let file = if damage.below(12) == 0 { damage.one_of(odd) } else { file };
+        files.push(file.as_fd());
     }
     match damage.below(10) {
         0 => files.truncate(damage.below(files.len() + 1)),
@@ -300,6 +121,9 @@ fn send_one(attacked: &Attacked, packets: &[Packet], odd: &[OwnedFd], number: u6
     for _ in 0..=damage.below(3) {
         send(&socket, &head, &files);
     }
+    let answer = (number % 2 == 0).then(|| answer(&socket)).flatten();
+    let _ = rustix::io::write(&told, &[0, 1, 0xff][..damage.below(3)]);
+    answer
 }
 
 #[test]
@@ -309,20 +133,27 @@ fn damaged_requests_cost_their_senders_only() {
     let list = list.path().to_str().expect("text");
     let packets = [
         taken_down(&[]),
-        taken_down(&["-q", "--hints", list]),
-        taken_down(&["--observe", "opens", "--json", "/dev/null", "-q"]),
+        taken_down(&["--hints", list]),
+        taken_down(&["--observe", "opens", "--json", "/dev/null"]),
     ];
-    assert!(packets.iter().all(|packet| packet.words.starts_with(b"{\"Run\"")));
+    // One in place would end with this process.
+    assert!(packets.iter().all(|packet| text(&packet.words).contains("\"reports\":true")));
     let folder = tempfile::tempdir().expect("a folder");
-    let odd = odd_files(folder.path());
+    let mut odd = odd_files(folder.path());
     let attacked = Attacked::start();
-    let count = cases(CASES);
+    let (count, mut taken, mut refused) = (cases(CASES), 0, 0);
     for number in 0..count {
-        send_one(&attacked, &packets, &odd, number);
+        let answer = send_one(&attacked, &packets, &odd, number).unwrap_or_default();
+        taken += u64::from(answer.starts_with("{\"Taken\""));
+        refused += u64::from(answer.starts_with("{\"Refused\""));
         if number % 100 == 99 {
+            // A run that waits for one of these goes on until it is closed.
+            odd = odd_files(folder.path());
             attacked.serves(number);
         }
     }
+    println!("{taken} of {count} were taken, {refused} refused");
+    assert!(taken >= count / 100 && refused >= count / 200, "{taken} and {refused}");
     drop((packets, odd));
     attacked.must_be_as_before();
 }
