@@ -11,7 +11,9 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use common::{foretell, have, skipped, text, wait_until};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
 use serde_json::Value;
 
 /// What systemd does for `foretell.socket`: it opens the socket, and passes it as the descriptor 3.
@@ -23,7 +25,9 @@ struct Unit {
 impl Unit {
     fn new(kind: SocketType) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let socket = socket(AddressFamily::UNIX, kind, None).expect("a socket");
+        // What other tests start must not keep it.
+        let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+        let socket = socket.expect("a socket");
         let path = folder.path().join("daemon.sock");
         bind(&socket, &SocketAddrUnix::new(&path).expect("short")).expect("bound");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("set");
@@ -39,11 +43,14 @@ impl Unit {
         command.args(["-c", "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" daemon \"$@\""]);
         command.arg(program.get_program()).args(options).env("FORETELL_DAEMON", self.folder.path());
         let socket = self.socket.as_raw_fd();
-        // SAFETY: a system call on a descriptor that stays open until the child is started. The copy outlives an exec.
+        // SAFETY: system calls on a descriptor that stays open until the child is started. Then 3 outlives an exec, also if it is
+        // the socket itself.
         unsafe {
-            command.pre_exec(move || match libc::dup2(socket, 3) {
-                3 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
+            command.pre_exec(move || {
+                match (libc::dup2(socket, 3), libc::fcntl(3, libc::F_SETFD, 0)) {
+                    (3, 0) => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                }
             })
         };
         command.stdin(Stdio::null()).stderr(Stdio::piped());
@@ -101,6 +108,35 @@ fn a_socket_that_is_passed_is_used_and_left() {
     let mut again = unit.start(&["--idle-exit", "5s"]);
     wait_until("an answer", || unit.output(&["status"]).status.success());
     assert_eq!(again.wait().expect("it ends").code(), Some(0));
+}
+
+/// Systemd listens, and has not started the daemon.
+#[test]
+fn a_daemon_started_by_hand_leaves_the_socket_of_systemd() {
+    let unit = Unit::new(SocketType::SEQPACKET);
+    let path = unit.folder.path().join("daemon.sock");
+    let inode = || fs::symlink_metadata(&path).expect("it is there").ino();
+    let before = inode();
+    // Also when its queue is full.
+    for _ in 0..2 {
+        let output = unit.output(&["daemon"]);
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        assert!(said.contains("systemctl --user stop foretell.socket"), "{said}");
+        assert_eq!(inode(), before);
+        let left = fs::read_dir(unit.folder.path()).expect("listed").count();
+        assert_eq!(left, 1, "nothing else is there");
+        listen(&unit.socket, 0).expect("it listens");
+    }
+    let mut daemon = unit.start(&["--idle-exit", "0s"]);
+    assert_eq!(daemon.wait().expect("it ends").code(), Some(0));
+    // When systemd has let go of it, it hinders nobody.
+    let Unit { folder, socket } = unit;
+    drop(socket);
+    let mut by_hand = foretell();
+    by_hand.args(["daemon", "--quiet", "--idle-exit", "0s"]).env("FORETELL_DAEMON", folder.path());
+    // A process that another test is about to start may have it for a moment.
+    wait_until("a free socket", || by_hand.output().expect("it runs").status.success());
 }
 
 #[test]

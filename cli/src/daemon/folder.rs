@@ -13,6 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
@@ -67,6 +68,16 @@ pub(super) fn reach(folder: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// Whether a process listens at a socket.
+fn is_heard(path: &Path) -> bool {
+    let Ok((socket, name)) = new_socket().and_then(|one| Ok((one, SocketAddrUnix::new(path)?)))
+    else {
+        return false;
+    };
+    // Its queue may be full, and it may be of another kind.
+    matches!(connect(&socket, &name), Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE))
+}
+
 fn new_socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
@@ -87,6 +98,8 @@ pub(super) struct Taken {
 pub(super) enum Refused {
     /// Another daemon has it: its process.
     By(Option<u32>),
+    /// A process listens at this socket without having the folder, as systemd does for a daemon that it starts later.
+    Heard(PathBuf),
     Error(io::Error),
 }
 
@@ -116,6 +129,12 @@ impl Taken {
                 break lock;
             }
         };
+        let socket = folder.join(SOCKET);
+        if !has_socket && is_heard(&socket) {
+            // While it is locked, it is nobody else's.
+            let _ = remove(&path);
+            return Err(Refused::Heard(socket));
+        }
         lock.set_len(0)?;
         writeln!(lock, "{}", std::process::id())?;
         Ok(Taken { folder, is_made, has_socket, _lock: lock })
@@ -166,7 +185,7 @@ fn lock(path: &Path) -> Result<File, Refused> {
     let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(path)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
+        Err(Errno::WOULDBLOCK) => {
             let text = std::fs::read_to_string(path).unwrap_or_default();
             Err(Refused::By(text.trim().parse().ok()))
         }
@@ -205,6 +224,12 @@ mod tests {
         drop(first);
         let left = std::fs::read_dir(&folder).expect("it was there before").count();
         assert_eq!(left, 0, "nothing is left");
+        let others = std::os::unix::net::UnixListener::bind(folder.join(SOCKET)).expect("a socket");
+        assert!(matches!(take(), Err(Refused::Heard(path)) if path == folder.join(SOCKET)));
+        let left = std::fs::read_dir(&folder).expect("it is there").count();
+        assert_eq!(left, 1, "the socket of another is left, and nothing else");
+        drop(others);
+        drop(take().ok().expect("nobody listens"));
         std::fs::remove_dir(&folder).expect("it is empty");
         drop(take().ok().expect("it is free again"));
         assert!(!folder.exists());

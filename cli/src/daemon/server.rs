@@ -90,6 +90,10 @@ pub(crate) fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
             "a daemon runs already, or has not ended yet: process {pid}, which kill {pid} ends"
         )),
         Refused::By(None) => Failure::failed(format!("{name}: a daemon runs already")),
+        Refused::Heard(socket) => Failure::failed(format!(
+            "{}: another process listens there; if it is systemd, systemctl --user stop foretell.socket foretell.service",
+            socket.display()
+        )),
         Refused::Error(error) => Failure::failed(format!("{name}: {error}")),
     })?;
     let failed = |what: &'static str| {
