@@ -29,6 +29,8 @@ impl Session {
             calls + self.observed.waits() + self.sighted.waits()
         });
         if self.paused_for.is_some() {
+            // What has ended since is not in flight any more, and others may use its place.
+            self.driver.devices().into_iter().for_each(|device| self.note_in_flight(device, false));
             return;
         }
         for device in self.driver.devices() {
@@ -200,9 +202,41 @@ impl Session {
 mod tests {
     use foretell_policy::Segment;
 
+    use std::sync::Arc;
+
     use super::*;
+    use crate::driver::done::DoneQueue;
     use crate::session::tests::session;
+    use crate::shares::{Measured, Shares};
     use crate::source::Disclosure;
+
+    /// Fetches that have ended when a pause begins take no place from other runs.
+    #[test]
+    fn in_a_pause_nothing_that_has_ended_counts_as_in_flight() {
+        let (mut session, shares) = (session(), Shares::new(1 << 30));
+        let join = || shares.join(1000, Arc::new(DoneQueue::new().expect("a descriptor")));
+        let other = join();
+        session.lease = Some(join());
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let path = file.path().to_owned();
+        session.disclose(session.external, Disclosure::whole_file(path, Certainty::File));
+        let began = Instant::now();
+        while session.policy.counts().hints_resolved == 0 {
+            assert!(began.elapsed() < Duration::from_secs(10), "the name is not looked up");
+            session.turn();
+            session.wait(Some(Duration::from_millis(1)));
+        }
+        let device = *session.driver.devices().first().expect("it was looked up there");
+        let measured = Measured { serves: 1.0, is_full: true };
+        let room = || other.most_in_flight(device, Some(measured));
+        let all = room();
+        session.lease.iter().for_each(|lease| lease.note_in_flight(device, 7, true));
+        assert!(room() < all);
+        (0..64).for_each(|_| session.warmth.found(Instant::now()));
+        session.start_fetches();
+        assert!(session.paused_for.is_some(), "it pauses");
+        assert_eq!(room(), all);
+    }
 
     /// The last of many segments is fetched in the end, without an event, and no turn places all of them.
     #[test]
