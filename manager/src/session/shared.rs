@@ -139,7 +139,8 @@ impl Waits {
     }
 }
 
-/// The device of a file with this `st_dev`.
+/// The device of a file with this `st_dev`. In a btrfs subvolume that is no mount's number, so nobody fetches from it and waits
+/// there count for nothing; a record has no path by which the mount could be found.
 fn device_of(number: u64) -> DeviceId {
     DeviceId(u64::from(libc::major(number)) << 32 | u64::from(libc::minor(number)))
 }
