@@ -8,6 +8,7 @@ use std::process::Stdio;
 
 use common::known::{Known, died_of, step, workload};
 use common::text;
+use foretell_manager::learn::codec;
 use foretell_manager::learn::steps::{Acts, Run};
 use foretell_manager::learn::workload::Workload;
 use serde_json::Value;
@@ -98,6 +99,16 @@ fn a_list_is_imported_for_a_name_or_a_command() {
     let key = workload("./serve --port 80", root).exact;
     assert!(known.store.load(&key).expect("read").is_some());
     assert!(known.printed(&["list"]).contains(&format!("./serve --port 80 (in {root})")));
+}
+
+#[test]
+fn a_profile_that_is_too_large_is_refused() {
+    let known = Known::nothing();
+    let file = known.path("large");
+    let large = fs::File::create(&file).expect("made");
+    large.set_len(codec::PROFILE_MAX_BYTES as u64 + 1).expect("sparse");
+    let line = known.refused(1, &["import", file.to_str().expect("text"), "--workload", "x"]);
+    assert!(line.contains("larger than 32 MiB"), "{line}");
 }
 
 #[test]
