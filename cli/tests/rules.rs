@@ -195,6 +195,43 @@ fn no_more_is_read_ahead_than_the_rule_says() {
     assert!(ahead(&figures) > 128 + 16, "as the program goes on: {figures}");
 }
 
+/// As programs read files of ROOT and Parquet, whose tables are at the end.
+const END_FIRST: &str = "
+for at in range(22 << 20, 24 << 20, 65536): os.pread(fd, 65536, at)
+for at in range(0, 64 << 13, 1 << 13): os.pread(fd, 4096, at)
+time.sleep(0.5)
+for at in range(1 << 20, 22 << 20, 65536):
+    os.pread(fd, 4096, at)
+    time.sleep(0.002)
+";
+
+#[test]
+fn a_program_that_reads_the_end_first_and_leaves_out_parts_is_read_ahead_of() {
+    let Some(cold) = Cold::new("request = '1MiB'\n") else { return };
+    let figures = cold.run(END_FIRST, &[]);
+    assert_eq!(figures["rules"]["files"], 1, "{figures}");
+    // What is fetched before the program reads the end is 8 MiB and a request more.
+    assert!(ahead(&figures) > 1024 + 128, "{figures}");
+    assert!(figures["hints"]["given"].as_u64() > Some(1), "it begins anew: {figures}");
+}
+
+/// Its data is dropped from memory in between.
+const TWICE: &str = "
+for _ in range(2):
+    for at in range(0, 24 << 20, 65536):
+        os.pread(fd, 65536, at)
+        time.sleep(0.002)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+";
+
+#[test]
+fn a_file_that_is_read_twice_through_one_descriptor_is_read_ahead_twice() {
+    let Some(cold) = Cold::new("request = '1MiB'\n") else { return };
+    let figures = cold.run(TWICE, &[]);
+    assert_eq!(figures["rules"]["files"], 1, "{figures}");
+    assert!(ahead(&figures) > 24 * 128 + 1024, "{figures}");
+}
+
 #[test]
 fn a_file_that_is_never_read_ahead_is_not_whoever_asks() {
     let Some(cold) = Cold::new("never = true\n") else { return };

@@ -24,6 +24,7 @@
 //! hardly anything left to read there.
 
 mod progress;
+mod rest;
 
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
@@ -35,7 +36,8 @@ use foretell_learn::recording::without_dots;
 use foretell_policy::{Extent, FileId, HinterId, Order, ReaderId, Segment, StreamId};
 use foretell_rules::{Access, Action, After, BackendKind, Plan, REQUEST_MAX_BYTES, Region, Rules};
 
-use self::progress::Progress;
+use self::progress::{Past, Progress};
+use self::rest::rest;
 use super::Session;
 use super::waiting::Expected;
 use crate::lineage::ProcessId;
@@ -67,6 +69,8 @@ pub(super) struct Ruled {
     opened: Vec<Opened>,
     /// Files that are read ahead, those opened last behind.
     streams: VecDeque<Live>,
+    /// D: files whose streams are closed.
+    past: Past<Opened>,
     /// D: whether a process has gone back.
     has_gone_back: bool,
     /// Files that processes have come to without an open.
@@ -91,7 +95,13 @@ struct Live {
 
 impl Live {
     fn is_of(&self, process: ProcessId, file: FileId) -> bool {
-        (self.opened.process, self.opened.file) == (process, file)
+        self.opened.is_of(process, file)
+    }
+}
+
+impl Opened {
+    fn is_of(&self, process: ProcessId, file: FileId) -> bool {
+        (self.process, self.file) == (process, file)
     }
 }
 
@@ -112,6 +122,7 @@ impl Ruled {
             has_plans,
             opened: Vec::new(),
             streams: VecDeque::new(),
+            past: Past::default(),
             has_gone_back: false,
             met: HashSet::new(),
             counts: RuleReport::default(),
@@ -151,7 +162,11 @@ impl Ruled {
     /// D: a process has read a part of a file.
     pub(super) fn has_read(&mut self, process: ReaderId, file: FileId, part: (u64, u64)) {
         let live = self.streams.iter_mut().find(|live| live.is_of(process.0, file));
-        if let Some(progress) = live.and_then(|live| live.progress.as_mut()) {
+        let progress = match live {
+            Some(live) => live.progress.as_mut(),
+            None => self.past.find(|opened| opened.is_of(process.0, file)),
+        };
+        if let Some(progress) = progress {
             self.has_gone_back |= progress.read(part.0, part.1);
         }
     }
@@ -191,29 +206,6 @@ fn is_plain(plan: &Plan) -> bool {
 /// Whether each region of a plan begins behind the one before it.
 fn rises(plan: &Plan) -> bool {
     plan.regions.is_sorted_by_key(|region| region.offset_bytes)
-}
-
-/// What of a region lies at a byte or behind it. A strided part that begins before it is past.
-fn rest(region: &Region, from: u64) -> Option<Region> {
-    let before = from.saturating_sub(region.offset_bytes);
-    if before == 0 {
-        return Some(*region);
-    }
-    if let Access::Strided { length_bytes, stride_bytes, count } = region.access {
-        let past = before.div_ceil(stride_bytes);
-        let offset_bytes = region.offset_bytes.checked_add(past.checked_mul(stride_bytes)?)?;
-        let count = match count {
-            Some(count) => Some(count.checked_sub(past).filter(|&count| count > 0)?),
-            None => None,
-        };
-        let access = Access::Strided { length_bytes, stride_bytes, count };
-        return Some(Region { offset_bytes, access, ..*region });
-    }
-    let length_bytes = match region.length_bytes {
-        Some(length) => Some(length.checked_sub(before).filter(|&length| length > 0)?),
-        None => None,
-    };
-    Some(Region { offset_bytes: from, length_bytes, ..*region })
 }
 
 /// The hints of a plan from a byte on, in the order of its regions. Neighbours in order share one, so that the file is looked
@@ -266,19 +258,24 @@ impl Session {
     /// A: discloses the files that were opened, and closes the streams of those that were read.
     pub(super) fn take_ruled(&mut self) {
         let Some(ruled) = &mut self.accesses.rules else { return };
-        if ruled.opened.is_empty() && ruled.streams.is_empty() {
+        if ruled.opened.is_empty() && ruled.streams.is_empty() && !ruled.has_gone_back {
             return;
         }
         let opened = mem::take(&mut ruled.opened);
         let has_gone_back = mem::take(&mut ruled.has_gone_back);
         self.let_go_of_what_was_read();
-        self.close_ruled(|session, live| session.policy.is_past(live.stream));
+        let past = self.close_ruled(|session, live| session.policy.is_past(live.stream));
+        if let Some(ruled) = &mut self.accesses.rules {
+            let files = past.into_iter().filter_map(|(opened, progress)| Some((opened, progress?)));
+            files.for_each(|(opened, progress)| ruled.past.keep(opened, progress));
+        }
         if has_gone_back {
             self.begin_anew();
         }
         for opened in opened {
             let Some(ruled) = &mut self.accesses.rules else { return };
             let Opened { process, file, .. } = opened;
+            ruled.past.forget(|past| past.is_of(process, file));
             let is_ours = ruled.streams.iter().any(|live| live.opened.file == file);
             // What the user or the program itself has said of the file is more precise.
             if ruled.streams.iter().any(|live| live.is_of(process, file))
@@ -300,7 +297,10 @@ impl Session {
         let (gone, kept) =
             mem::take(&mut ruled.streams).into_iter().partition(|live| anew(live).is_some());
         ruled.streams = kept;
-        let gone: VecDeque<Live> = gone;
+        let (gone, past): (VecDeque<Live>, _) = (gone, ruled.past.take_anew());
+        for (opened, (from, progress)) in past {
+            self.disclose_ruled(opened, from, progress);
+        }
         for live in gone {
             let Some((from, progress)) = anew(&live) else { continue };
             let opened = self.close_stream_of_rule(Live { lets_go: None, ..live });
@@ -344,16 +344,20 @@ impl Session {
         true
     }
 
-    /// Closes the streams of files for which `closes` holds.
-    fn close_ruled(&mut self, closes: impl Fn(&Session, &Live) -> bool) {
-        let Some(ruled) = &mut self.accesses.rules else { return };
+    /// Closes the streams of files for which `closes` holds, and returns these.
+    fn close_ruled(
+        &mut self,
+        closes: impl Fn(&Session, &Live) -> bool,
+    ) -> Vec<(Opened, Option<Progress>)> {
+        let Some(ruled) = &mut self.accesses.rules else { return Vec::new() };
         let (gone, kept) = mem::take(&mut ruled.streams)
             .into_iter()
             .partition::<VecDeque<Live>, _>(|live| closes(self, live));
         if let Some(ruled) = &mut self.accesses.rules {
             ruled.streams = kept;
         }
-        gone.into_iter().for_each(|live| drop(self.close_stream_of_rule(live)));
+        let close = |live: Live| (live.progress, self.close_stream_of_rule(live));
+        gone.into_iter().map(close).map(|(progress, opened)| (opened, progress)).collect()
     }
 
     fn close_stream_of_rule(&mut self, mut live: Live) -> Opened {
@@ -398,6 +402,7 @@ impl Session {
         let Some(ruled) = &mut self.accesses.rules else { return };
         ruled.opened.retain(|opened| opened.process != process);
         ruled.met.retain(|&(other, _)| other != process);
+        ruled.past.forget(|opened| opened.process == process);
         self.close_ruled(|_, live| live.opened.process == process);
     }
 
