@@ -102,6 +102,13 @@ fn a_daemon_drains_and_leaves_nothing() {
     let mut daemon = Daemon::start_with(&["--drain", "60min"]);
     daemon.signal(Signal::TERM);
     wait_until("its end", || daemon.process.try_wait().expect("a child").is_some());
+    // So it is with runs in place.
+    let mut daemon = Daemon::start_with(&["--drain", "60min"]);
+    let managed = Waiting::begin(daemon.command(&["run", "-q"]));
+    daemon.signal(Signal::TERM);
+    wait_until("the end to be under way", || daemon.status()["is_draining"] == true);
+    assert_eq!(managed.end(), "");
+    wait_until("its end", || daemon.process.try_wait().expect("a child").is_some());
     // A second signal ends it though a run is under way, which goes on, and says so in its summary alone.
     for form in [&["run"][..], &["run", "-q"]] {
         let mut daemon = Daemon::start_with(&["--drain", "60min"]);
@@ -129,6 +136,26 @@ fn a_second_daemon_and_bad_folders_are_refused_with_a_line() {
         line
     };
     assert!(refused(&daemon.path()).contains(&format!("process {}", daemon.process.id())));
+    // A stopped one is named with the way out, by the commands that ask it, too.
+    daemon.signal(Signal::STOP);
+    wait_until("it to be stopped", || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", daemon.process.id()));
+        stat.expect("it is there").contains(") T ")
+    });
+    let pid = daemon.process.id();
+    let asked = [&["status"][..], &["top"]].map(|words| {
+        let output = daemon.output(words);
+        assert_eq!(output.status.code(), Some(1));
+        text(&output.stderr)
+    });
+    for line in asked.into_iter().chain([refused(&daemon.path())]) {
+        assert_eq!(line.lines().count(), 1, "{line}");
+        for part in ["does not answer", &format!("kill -CONT {pid}"), &format!("kill -9 {pid}")] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+    }
+    daemon.signal(Signal::CONT);
+    wait_until("an answer", || daemon.output(&["status"]).status.success());
     let open = daemon.folder.path().join("open");
     fs::create_dir(&open).expect("made");
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("set");
@@ -324,6 +351,13 @@ fn metrics_are_those_that_the_guide_names() {
     let daemon = Daemon::start_with(&["--metrics-port", &port.to_string()]);
     assert_eq!(daemon.output(&["run", "--", "cat", "/etc/passwd"]).status.code(), Some(0));
     daemon.has_ended_runs(1);
+    let second = daemon.folder.path().join("second");
+    let mut second_daemon = daemon.command(&["daemon", "--metrics-port", &port.to_string()]);
+    let output = second_daemon.env("FORETELL_DAEMON", &second).output().expect("it runs");
+    let line = text(&output.stderr);
+    assert_eq!((output.status.code(), line.lines().count()), (Some(1), 1), "{line}");
+    assert!(line.contains(&format!("--metrics-port {port}: Address already in use")), "{line}");
+    assert!(!second.exists(), "nothing is left");
     let local = || UnixStream::connect(daemon.path().join("metrics.sock")).expect("it listens");
     let get = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let answer = http(local(), get);
@@ -376,10 +410,11 @@ fn top_shows_runs_on_a_terminal_and_in_a_pipe() {
             text(&command.output().expect("it runs").stdout)
         };
         let line = format!("{} top --interval 100ms", env!("CARGO_BIN_EXE_foretell"));
-        tmux(&["new-session", "-d", "-x", "60", "-y", "8", &line]);
+        tmux(&["new-session", "-d", "-x", "60", "-y", "12", &line]);
         wait_until("the run on the screen", || {
             let screen = tmux(&["capture-pane", "-p"]);
-            screen.contains("RUN") && screen.lines().all(|line| line.chars().count() <= 60)
+            let is_narrow = screen.lines().all(|line| line.chars().count() <= 60);
+            is_narrow && screen.contains("COMMAND") && screen.contains("sh -c echo begun")
         });
         tmux(&["kill-server"]);
     } else {

@@ -39,12 +39,7 @@ impl Daemon {
 
     /// Whether a signal has stopped its process, or it has ended.
     pub(crate) fn is_stopped(&self) -> bool {
-        let Ok(line) = std::fs::read_to_string(format!("/proc/{}/stat", self.process.get())) else {
-            return true;
-        };
-        // The state comes after the name in parentheses, which may have any characters.
-        let state = line.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-        matches!(state, Some('T' | 't' | 'Z'))
+        is_stopped(self.process.get().unsigned_abs())
     }
 
     /// Has it manage a run. `pipes`: one that is closed at the end, and one for the report. Without them, the run ends with this
@@ -67,7 +62,7 @@ impl Daemon {
         let files: Vec<BorrowedFd<'_>> =
             pipes.into_iter().flatten().chain(opens).chain(hints.map(AsFd::as_fd)).collect();
         let answer = ask(&self.socket, &request, &files, PATIENCE);
-        if let Some(Answer::Taken { pid, address, problem }) = answer {
+        if let Ok(Answer::Taken { pid, address, problem }) = answer {
             self.process.set(pid);
             problem.into_iter().for_each(note);
             return Ok(address);
@@ -77,25 +72,48 @@ impl Daemon {
     }
 }
 
-/// Sends a request, and waits for the answer; `None` if there is none in time. Then the daemon cannot answer later either.
+/// Whether a signal has stopped this process, or it has ended.
+pub(super) fn is_stopped(process: u32) -> bool {
+    let Ok(line) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return true };
+    // The state comes after the name in parentheses, which may have any characters.
+    let state = line.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    matches!(state, Some('T' | 't' | 'Z'))
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unanswered {
+    /// Nothing came in time.
+    Late,
+    /// The connection was closed, or the answer is not one of this version.
+    Refused,
+}
+
+/// Sends a request, and waits for the answer. If there is none in time, the daemon cannot answer later either.
+///
+/// # Errors
+/// [`Unanswered`]
 pub(super) fn ask(
     socket: &OwnedFd,
     request: &Request,
     files: &[BorrowedFd<'_>],
     patience: Duration,
-) -> Option<Answer> {
-    wire::send(socket, request, files).ok()?;
+) -> Result<Answer, Unanswered> {
+    wire::send(socket, request, files).map_err(|_| Unanswered::Refused)?;
     let deadline = Instant::now() + patience;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         let mut fds = [PollFd::new(socket, PollFlags::IN)];
-        match poll(&mut fds, Some(&left)) {
+        let why = match poll(&mut fds, Some(&left)) {
             Err(rustix::io::Errno::INTR) => continue,
-            Ok(1..) => {}
+            Ok(1..) => Unanswered::Refused,
             // An answer may have come since.
-            Ok(0) | Err(_) => shutdown(socket, Shutdown::Both).ok()?,
-        }
-        return wire::receive::<Answer>(socket).ok().map(|(answer, _)| answer);
+            Ok(0) | Err(_) => {
+                shutdown(socket, Shutdown::Both).map_err(|_| Unanswered::Late)?;
+                Unanswered::Late
+            }
+        };
+        return wire::receive::<Answer>(socket).map(|(answer, _)| answer).map_err(|_| why);
     }
 }

@@ -178,6 +178,21 @@ impl Drop for Taken {
     }
 }
 
+/// The process that is the daemon of this folder, as far as its lock tells.
+pub(super) fn holder(folder: &Path) -> Option<u32> {
+    check(folder).ok()?;
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
+    let file = file.open(folder.join(LOCK)).ok()?;
+    // A daemon that was killed leaves the file unlocked.
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            std::fs::read_to_string(folder.join(LOCK)).ok()?.trim().parse().ok()
+        }
+        _ => None,
+    }
+}
+
 /// Opens the file and locks it.
 fn lock(path: &Path) -> Result<File, Refused> {
     let mut options = OpenOptions::new();
@@ -214,11 +229,12 @@ mod tests {
         std::fs::DirBuilder::new().mode(0o700).create(&folder).expect("made");
         std::fs::write(folder.join(LOCK), "1\n").expect("written");
         drop(std::os::unix::net::UnixListener::bind(folder.join(SOCKET)).expect("a socket"));
-        assert!(reach(&folder).is_err());
+        assert!(reach(&folder).is_err() && holder(&folder).is_none());
         let first = take().ok().expect("it is free");
         let _listener = first.listen().expect("a socket");
         assert!(reach(&folder).is_ok());
         assert!(matches!(take(), Err(Refused::By(Some(pid))) if pid == std::process::id()));
+        assert_eq!(holder(&folder), Some(std::process::id()));
         first.hide();
         assert!(reach(&folder).is_err());
         drop(first);

@@ -12,7 +12,7 @@
 //! * `pipes.rs`: the pipes of a run, whose other ends may be anyone's.
 //! * `asking.rs`: how many connections and requests there may be. `peer.rs`: which processes may ask.
 //! * `pressure.rs`: a smaller budget where memory is short.
-//! * `about.rs`, `status.rs`, `top.rs`, `metrics.rs`: what the daemon does, for people and programs.
+//! * `about.rs`, `status.rs`, `view.rs`, `top.rs`, `metrics.rs`: what the daemon does, for people and programs.
 //!
 //! Invariants: no program and no run waits for the daemon longer than [`client`] says. The daemon opens nothing that the run
 //! that asks could not open itself. An idle daemon sleeps.
@@ -32,6 +32,7 @@ mod pressure;
 mod server;
 pub(crate) mod status;
 mod top;
+mod view;
 mod wire;
 
 pub(crate) use client::Daemon;

@@ -15,14 +15,14 @@ use super::folder::{self, Refused, Taken};
 use super::hear::{Hall, Until};
 use super::log::{Format, Log};
 use super::managed::House;
-use super::{activation, metrics};
+use super::{activation, metrics, status};
 use crate::failure::Failure;
 use crate::{duration, rules, signals, size};
 
 pub(crate) const HELP: &str = "\
 While it runs, `foretell run` has its programs managed by it, within one budget. When it ends, or does not answer, runs \
 have managers of their own. It is one process for each user, and does not go into the background: start it from a \
-terminal, or by the systemd units in packaging/systemd.
+terminal, or by the systemd units that `make install` puts into lib/systemd/user.
 
 FORETELL_DAEMON names the folder of its sockets; set and empty, runs look for no daemon. Otherwise that is `foretell` in \
 XDG_RUNTIME_DIR, or /tmp/foretell-UID.
@@ -85,7 +85,8 @@ pub(crate) fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
     let given = activation::socket(&folder).map_err(Failure::failed)?;
     let is_given = given.is_some();
     let name = folder.display().to_string();
-    let taken = Taken::take(folder, is_given).map_err(|refused| match refused {
+    let taken = Taken::take(folder.clone(), is_given).map_err(|refused| match refused {
+        Refused::By(Some(pid)) if status::is_silent(&folder) => status::silent(Some(pid)),
         Refused::By(Some(pid)) => Failure::failed(format!(
             "a daemon runs already, or has not ended yet: process {pid}, which kill {pid} ends"
         )),
@@ -136,7 +137,7 @@ pub(crate) fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
     let mut hall = Hall::new(Arc::clone(&about), (listener, stop, new_event()?));
     hall.hear(Until::Stopped { idle: args.idle_exit });
     house.drain();
-    log.tell("daemon_drains", &[("seconds", args.drain.as_secs().into())]);
+    log.tell("daemon_drains", &[("seconds", args.drain.as_secs_f64().into())]);
     let later = |patience| Instant::now().checked_add(patience).unwrap_or_else(far_away);
     hall.hear(Until::Drained { deadline: later(args.drain), hears_stop: true });
     let _ = rustix::io::write(&house.over, &1u64.to_ne_bytes());

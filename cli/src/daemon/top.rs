@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::status::{self, Status};
+use super::view;
 use crate::duration;
 use crate::failure::{Failure, written};
 
 pub(crate) const HELP: &str = "\
-WAITED is the share of the time for which the run's programs have waited for reads and opens since the last look, added up over \
-the programs. Ctrl-C ends it.
+WAITED is the share of the time for which the run's programs have waited for reads and opens since the last look, added up \
+over the programs. The other columns are those of `foretell status`. Ctrl-C ends it.
 
 Exit codes: 0 done; 1 no daemon runs, or it has ended; 2 wrong usage.";
 
@@ -40,9 +41,13 @@ pub(crate) fn top(args: &TopArgs) -> Result<ExitCode, Failure> {
     loop {
         let (status, now) = (status::ask()?, Instant::now());
         let since = before.as_ref().map(|(before, at)| (before, (now - *at).as_secs_f64()));
-        let mut text = status.text(since);
+        let size = view::terminal();
+        let mut lines = view::lines(&status, since, size.map(|(_, columns)| columns));
+        if let Some(size) = size {
+            lines = fitted(lines, size);
+        }
+        let mut text = lines.join("\n") + "\n";
         if is_terminal {
-            text = fitted(&text);
             text.insert_str(0, CLEAR);
         }
         let mut output = io::stdout().lock();
@@ -57,13 +62,31 @@ pub(crate) fn top(args: &TopArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// The text, cut to the terminal's size.
-fn fitted(text: &str) -> String {
-    let Ok(size) = rustix::termios::tcgetwinsize(io::stdout()) else { return text.to_owned() };
-    let (rows, columns) = (usize::from(size.ws_row), usize::from(size.ws_col));
-    if rows == 0 || columns == 0 {
-        return text.to_owned();
+/// The lines, cut to so many rows; the last one says how many are left out.
+fn fitted(mut lines: Vec<String>, (rows, columns): (usize, usize)) -> Vec<String> {
+    // The cursor takes the last row.
+    let rows = rows.saturating_sub(1).max(1);
+    if lines.len() > rows {
+        let line = match lines.len() + 1 - rows {
+            1 => "1 more line".to_owned(),
+            left_out => format!("{left_out} more lines"),
+        };
+        lines.truncate(rows - 1);
+        lines.push(view::cut(&line, columns));
     }
-    let rows = text.lines().take(rows.saturating_sub(1).max(1));
-    rows.map(|line| line.chars().take(columns).collect::<String>() + "\n").collect()
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_low_terminal_has_the_first_lines_and_the_number_of_others() {
+        let lines = || (0..9).map(|at| at.to_string()).collect::<Vec<_>>();
+        assert_eq!(fitted(lines(), (10, 80)), lines());
+        assert_eq!(fitted(lines(), (9, 80))[6..], ["6", "2 more lines"]);
+        assert_eq!(fitted(lines(), (1, 80)), ["9 more lines"]);
+        assert_eq!(fitted(lines(), (1, 3)), ["9 …"]);
+    }
 }
