@@ -7,6 +7,7 @@ mod common;
 
 use std::fmt::Write;
 use std::fs;
+use std::path::Path;
 use std::process::Stdio;
 
 use serde_json::Value;
@@ -112,6 +113,42 @@ fn every_key_of_a_run_is_explained() {
     assert!(keys.contains(&"seen_share") && keys.contains(&"already_cached"), "{keys:?}");
     for key in keys.into_iter().filter(|&key| key != "exit") {
         assert!(part.contains(&format!("`{key}`")), "{JSON_PAGE}: {key}");
+    }
+}
+
+#[test]
+fn every_event_of_the_daemons_log_is_in_the_guide() {
+    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let guide = fs::read_to_string(crate_folder.join("../docs/guide/daemon.md")).expect("it");
+    let table = guide.split_once("| event | fields |").expect("the table").1;
+    let rows: Vec<&str> = table.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
+    let quoted = |text: &str| text.split('"').nth(1).map(str::to_owned);
+    let mut events = Vec::new();
+    for entry in fs::read_dir(crate_folder.join("src/daemon")).expect("the sources") {
+        let source = fs::read_to_string(entry.expect("an entry").path()).expect("text");
+        let code = source.split("#[cfg(test)]").next().unwrap_or_default();
+        let told: Vec<&str> = code.split(".tell(").skip(1).collect();
+        if told.is_empty() {
+            continue;
+        }
+        events.extend(told.iter().map(|text| quoted(text).expect("an event")));
+        // Each field is a pair of its name and a value.
+        let texts = code.split("(\"").skip(1).filter_map(|text| text.split_once('"'));
+        let is_name =
+            |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        for (name, _) in texts.filter(|(name, rest)| is_name(name) && rest.starts_with(", ")) {
+            let name = format!("`{name}`");
+            assert!(rows.iter().any(|row| row.contains(&name)), "{name} is not in the table");
+        }
+    }
+    assert!(events.len() >= 10, "{events:?}");
+    for event in &events {
+        let begins = format!("| `{event}` |");
+        assert!(rows.iter().any(|row| row.starts_with(&begins)), "{event} is not in the table");
+    }
+    for row in rows {
+        let event = row.split('`').nth(1).expect("an event");
+        assert!(events.iter().any(|known| known == event), "{event} is no event");
     }
 }
 

@@ -101,8 +101,18 @@ pub(super) fn serve(about: Arc<About>, socket: &Path, port: Option<u16>) -> io::
     rustix::fs::chmod(socket, rustix::fs::Mode::from_raw_mode(0o600))?;
     local.set_nonblocking(true)?;
     let loopback = port.map(|port| {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
-        listener.set_nonblocking(true).map(|()| listener)
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+        let listener = listener.and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        });
+        listener.map_err(|error| {
+            let way_out = match error.kind() {
+                io::ErrorKind::PermissionDenied => "give a port from 1024 on",
+                _ => "give another port, or end the process that listens there",
+            };
+            io::Error::new(error.kind(), format!("--metrics-port {port}: {error}; {way_out}"))
+        })
     });
     let loopback = loopback.transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
