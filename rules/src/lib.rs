@@ -109,6 +109,9 @@ impl After {
 /// The largest request that a plan can have: 4 MiB, the largest of network file systems.
 pub const REQUEST_MAX_BYTES: u64 = 4 << 20;
 
+/// The smallest one: 8 KiB, a block of the policy.
+pub const REQUEST_MIN_BYTES: u64 = 8 << 10;
+
 /// How a file is read ahead.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
@@ -116,7 +119,8 @@ pub struct Plan {
     pub regions: Vec<Region>,
     /// Most bytes that are read ahead of the program; `None`: foretell decides.
     pub ahead_bytes: Option<u64>,
-    /// Most bytes that are asked for at once; `None`: foretell decides. More than [`REQUEST_MAX_BYTES`] count as so many.
+    /// Most bytes that are asked for at once; `None`: foretell decides. Of Mercury's files, more than [`REQUEST_MAX_BYTES`] and
+    /// less than [`REQUEST_MIN_BYTES`] count as these.
     pub request_bytes: Option<u64>,
     /// What becomes of data that was read.
     pub after: After,

@@ -8,10 +8,10 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::problem::{Problem, nearest, unknown};
+use crate::problem::{Problem, nearest, unknown, unknown_of_few};
 use crate::{
     Access, Action, After, BackendKind, GLOBS_MAX, PATTERNS_MAX, Pattern, Plan, REGIONS_ALL_MAX,
-    REGIONS_MAX, RULES_MAX, Region, Rule, Rules, size,
+    REGIONS_MAX, REQUEST_MAX_BYTES, REQUEST_MIN_BYTES, RULES_MAX, Region, Rule, Rules, size,
 };
 
 /// Mistakes that are told of one file. What follows is often a consequence.
@@ -111,7 +111,8 @@ impl<'t> Reading<'t> {
     fn rule(&mut self, table: &DeTable<'_>, at: &Range<usize>) -> Option<Rule> {
         let mut patterns = None;
         let (mut never, mut plan) = (false, Plan::default());
-        let (mut beside_never, mut has_misspelt_path) = (None, false);
+        let (mut beside_never, mut has_misspelt_path) = (Vec::new(), false);
+        let mut never_at = at.clone();
         for (key, value) in table {
             let name = key.get_ref().as_ref();
             match name {
@@ -127,11 +128,11 @@ impl<'t> Reading<'t> {
                     patterns = Some(all);
                 }
                 "never" => match value.get_ref() {
-                    DeValue::Boolean(is) => never = *is,
+                    DeValue::Boolean(is) => (never, never_at) = (*is, key.span()),
                     _ => self.wrong_kind(name, value, "true or false"),
                 },
                 "ahead" => plan.ahead_bytes = self.size(name, value, 1),
-                "request" => plan.request_bytes = self.size(name, value, 1),
+                "request" => plan.request_bytes = self.request(name, value),
                 "after" => {
                     plan.after = self.one_of(name, value, &After::ALL).unwrap_or_default();
                 }
@@ -149,15 +150,25 @@ impl<'t> Reading<'t> {
                     self.wrong(&key.span(), text);
                 }
             }
-            if !matches!(name, "path" | "never") {
-                beside_never.get_or_insert_with(|| (name.to_owned(), key.span()));
+            if KEYS.contains(&name) && !matches!(name, "path" | "never") {
+                beside_never.push((key.span().start, format!("`{name}`")));
             }
         }
-        if let (true, Some((name, at))) = (never, beside_never) {
-            let text = format!(
-                "`never` reads nothing ahead, so `{name}` has no use; leave one of them out"
-            );
-            self.wrong(&at, text);
+        if never && !beside_never.is_empty() {
+            beside_never.sort();
+            let mut names: Vec<String> = beside_never.into_iter().map(|(_, name)| name).collect();
+            let last = names.pop().unwrap_or_default();
+            let text = match names.is_empty() {
+                true => format!("{last} has no effect; leave out `never` or {last}"),
+                false => {
+                    format!(
+                        "{} and {last} have no effect; leave out `never`, or these",
+                        names.join(", ")
+                    )
+                }
+            };
+            let text = format!("`never` reads nothing ahead, so {text}");
+            self.wrong(&never_at, text);
         }
         let Some(patterns) = patterns else {
             // One mistake is told once.
@@ -287,7 +298,8 @@ impl<'t> Reading<'t> {
         };
         let found = known.iter().find(|(name, _)| name == text).map(|&(_, value)| value);
         if found.is_none() {
-            self.wrong(&value.span(), unknown(&format!("`{key}`"), text, &names));
+            // A value that is near, with all of them: there are few.
+            self.wrong(&value.span(), unknown_of_few(&format!("`{key}`"), text, &names));
         }
         found
     }
@@ -315,6 +327,20 @@ impl<'t> Reading<'t> {
         (bytes >= least).then_some(bytes)
     }
 
+    /// The size of a request.
+    fn request(&mut self, key: &str, value: &Value<'_>) -> Option<u64> {
+        let bytes = self.size(key, value, 0)?;
+        if !(REQUEST_MIN_BYTES..=REQUEST_MAX_BYTES).contains(&bytes) {
+            let (least, most) =
+                (size::display(REQUEST_MIN_BYTES), size::display(REQUEST_MAX_BYTES));
+            let given = size::display(bytes);
+            let text = format!("`{key}` is {given}; give a size from {least} to {most}");
+            self.wrong(&value.span(), text);
+            return None;
+        }
+        Some(bytes)
+    }
+
     /// A number of at least 1.
     fn number(&mut self, key: &str, value: &Value<'_>) -> Option<u64> {
         if !matches!(value.get_ref(), DeValue::Integer(_)) {
@@ -335,10 +361,11 @@ impl<'t> Reading<'t> {
         let DeValue::Integer(number) = value.get_ref() else { return None };
         let parsed = u64::from_str_radix(number.as_str(), number.radix()).ok();
         if parsed.is_none() {
-            self.wrong(
-                &value.span(),
-                format!("`{key}` is negative or too large; give a smaller number"),
-            );
+            let text = match number.as_str().starts_with('-') {
+                true => format!("`{key}` is negative; give a positive number"),
+                false => format!("`{key}` is too large; give a smaller number"),
+            };
+            self.wrong(&value.span(), text);
         }
         parsed
     }
@@ -482,8 +509,33 @@ mod tests {
             ("[[rule]]\npath = '/x'\nbackend = 'object'\n", "known are auto, posix, readahead"),
             ("[[rule]]\npath = '/x'\noffset = 1\n", "line 3, column 1: `offset` is of a region"),
             (
-                "[[rule]]\npath = '/x'\nnever = true\nahead = 1\n",
-                "line 4, column 1: `never` reads nothing",
+                "[[rule]]\npath = '/x'\nahead = 1\nnever = true\n",
+                "line 4, column 1: `never` reads nothing ahead, so `ahead` has no effect; leave out `never` or `ahead`",
+            ),
+            (
+                "[[rule]]\npath = '/x'\nrequest = '1MiB'\nnever = true\nahead = 1\n",
+                "line 4, column 1: `never` reads nothing ahead, so `request` and `ahead` have no effect; leave out `never`, or these",
+            ),
+            (
+                "[[rule]]\npath = '/x'\nrequest = '8MiB'\n",
+                "line 3, column 11: `request` is 8 MiB; give a size from 8 KiB to 4 MiB",
+            ),
+            ("[[rule]]\npath = '/x'\nrequest = 1\n", "`request` is 1 B; give a size from 8 KiB"),
+            (
+                "[[rule]]\npath = '/x'\nrequest = -5\n",
+                "line 3, column 11: `request` is negative; give a positive number",
+            ),
+            (
+                "[[rule]]\npath = '/x'\nahead = 99999999999999999999\n",
+                "line 3, column 9: `ahead` is too large",
+            ),
+            (
+                "[[rule]]\npath = '/x'\nbackend = 'nfs'\n",
+                "unknown `backend` \"nfs\"; known are auto, posix, readahead, read-through, lustre, gpfs, mount",
+            ),
+            (
+                "[[rule]]\npath = '/x'\nbackend = 'poisx'\n",
+                "did you mean \"posix\"? known are auto, posix, readahead",
             ),
             ("[[rule]]\npath = '/x'\nregion = 1\n", "line 3, column 10: `region` is a number"),
             ("[[rule]]\npath = '/x'\n[[rule.region]]\nlenght = 1\n", "did you mean \"length\"?"),

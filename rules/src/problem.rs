@@ -51,6 +51,19 @@ pub(crate) fn unknown(what: &str, word: &str, known: &[&str]) -> String {
     }
 }
 
+/// As [`unknown`], with all the known words, since there are few. A nearest one is named only for a slip of one letter: short
+/// words are near to others.
+pub(crate) fn unknown_of_few(what: &str, word: &str, known: &[&str]) -> String {
+    let (short, all) = (shown(word), known.join(", "));
+    let is_slip = |other: &str| strsim::damerau_levenshtein(&short.to_lowercase(), other) <= 1;
+    match nearest(word, known).filter(|nearest| is_slip(nearest)) {
+        Some(nearest) => {
+            format!("unknown {what} {short:?}; did you mean {nearest:?}? known are {all}")
+        }
+        None => format!("unknown {what} {short:?}; known are {all}"),
+    }
+}
+
 /// The known word that `word` was probably meant to be.
 pub(crate) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let shown = shown(word).to_lowercase();
