@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The library's file name.
-const FILE_NAME: &str = "libforetell_preload.so";
+pub(crate) const FILE_NAME: &str = "libforetell_preload.so";
 
 /// Folders of what belongs to the binary, relative to its own: the same in a build, one below `lib` when installed.
 pub(crate) const PLACES: [&str; 2] = ["", "../lib/foretell"];

@@ -4,8 +4,10 @@
 //! ([`foretell_rules::profile`]). A rule about a small file would bring nothing that a guess would not bring, and many of them
 //! hide the others.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::BufReader;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -17,8 +19,8 @@ use foretell_rules::{Action, FILE_MAX_BYTES, REGIONS_ALL_MAX, RULES_MAX, Rules, 
 
 use crate::failure::{Failure, note, without_controls};
 use crate::output_file::{self, OutputFile};
-use crate::size;
 use crate::standard_output::say;
+use crate::{library, size};
 
 pub(crate) const HELP: &str = "\
 Each file gets a rule with the parts that were read, in the order in which they were read. A file that was read in no order is \
@@ -46,7 +48,7 @@ pub(crate) struct ProfileArgs {
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 
-    /// Leave out files of which less was read
+    /// Leave out files of which fewer bytes were read; a byte that is read several times counts once
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1MiB")]
     min_read: u64,
 }
@@ -76,7 +78,7 @@ pub(crate) fn profile(args: &ProfileArgs) -> Result<ExitCode, Failure> {
     while let Some(event) = reader.next_event().map_err(|error| failed(&error))? {
         let What::Read { file, offset_bytes, length_bytes, .. } = event.what else { continue };
         let number = u64::from(file.0);
-        if length_bytes > 0 && reads.read_bytes(number) == 0 {
+        if length_bytes > 0 && !reads.is_read(number) {
             order.push(number);
         }
         reads.add(number, event.process, offset_bytes, length_bytes);
@@ -94,8 +96,18 @@ pub(crate) fn profile(args: &ProfileArgs) -> Result<ExitCode, Failure> {
     let path = |number: u64| {
         let path = reader.paths().get(usize::try_from(number).ok()?)?;
         let has_files = !NO_FILES.iter().any(|folder| path.starts_with(folder));
-        (is_named(path) && has_files).then_some(&path[..])
+        let is_own = path.ends_with(library::FILE_NAME.as_bytes());
+        (is_named(path) && has_files && !is_own).then_some(&path[..])
     };
+    // A program that knows the size of a file does not read at its end, and the recording has no sizes.
+    for &number in &order {
+        if let Some(path) = path(number).filter(|_| reads.distinct_bytes(number) >= args.min_read)
+            && let Ok(about) = std::fs::metadata(OsStr::from_bytes(path))
+            && about.is_file()
+        {
+            reads.ends_at(number, about.len());
+        }
+    }
     let (rules, count, left) = written(&reads, &order, path, args.min_read);
     let content = format!("{}{rules}", head(reader.meta()));
     output.write(content.as_bytes()).map_err(Failure::failed)?;
@@ -114,7 +126,9 @@ fn told(count: usize, left: &Left, min_read: u64) -> String {
         (left.beyond, "for which there is no room".to_owned()),
     ];
     let left = reasons.iter().filter(|(files, _)| *files > 0);
-    let left: Vec<String> = left.map(|(files, why)| format!("{files} files {why}")).collect();
+    let left: Vec<String> = left
+        .map(|(files, why)| format!("{files} file{} {why}", if *files == 1 { "" } else { "s" }))
+        .collect();
     if left.is_empty() { rules } else { format!("{rules}; left out: {}", left.join(", ")) }
 }
 
@@ -139,7 +153,7 @@ fn written<'p>(
     let mut files = Vec::new();
     for (at, &number) in order.iter().enumerate() {
         let Some(path) = path(number) else { continue };
-        let bytes = reads.read_bytes(number);
+        let bytes = reads.distinct_bytes(number);
         match std::str::from_utf8(path) {
             _ if bytes < min_read => left.small += 1,
             Ok(path) => files.push((bytes, at, number, path)),
@@ -208,7 +222,7 @@ mod tests {
         assert_eq!(told(1, &Left::default(), 1), "1 rule");
         let left = Left { small: 3, unwritable: 0, beyond: 1 };
         let all =
-            "2 rules; left out: 3 files of less than 64 KiB, 1 files for which there is no room";
+            "2 rules; left out: 3 files of less than 64 KiB, 1 file for which there is no room";
         assert_eq!(told(2, &left, 65_536), all);
     }
 }

@@ -111,6 +111,8 @@ fn a_profile_has_the_regions_that_were_read_and_passes_the_check() {
         last.starts_with(name) && last.ends_with(": 24 parts of 64 KiB, 1 MiB apart, from 0 B on"),
         "{said}"
     );
+    let all = text(&profile(&run, &["-o", "-", "--min-read", "0"]).stdout);
+    assert!(all.contains("libc.so") && !all.contains("libforetell_preload"), "{all}");
     let none = profile(&run, &["-o", "-", "--min-read", "1GiB"]);
     let none = check(&["-"], &text(&none.stdout));
     assert_eq!(text(&none.stdout), "standard input: no rules\n");
@@ -118,6 +120,26 @@ fn a_profile_has_the_regions_that_were_read_and_passes_the_check() {
     assert_eq!(same.status.code(), Some(2), "{same:?}");
     let no_recording = profile(&data, &["-o", "-"]);
     assert_eq!(no_recording.status.code(), Some(1), "{no_recording:?}");
+}
+
+/// Programs that know the size of a file do not read at its end, and several that read the same bytes read no more of it.
+#[test]
+fn a_profile_tells_whole_files_and_counts_a_byte_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [data, run] = ["data", "run.ftr"].map(|name| folder.path().join(name));
+    fs::write(&data, vec![1; 900 << 10]).expect("written");
+    let script =
+        "dd if=\"$0\" of=/dev/null bs=900k count=1; dd if=\"$0\" of=/dev/null bs=900k count=1";
+    let mut record = foretell();
+    record.args(["record", "-o"]).arg(&run).args(["--", "sh", "-c", script]).arg(&data);
+    let output = record.stdin(Stdio::null()).output().expect("foretell runs");
+    assert!(output.status.success(), "{output:?}");
+    let rules = |least| text(&profile(&run, &["-o", "-", "--min-read", least]).stdout);
+    let (name, whole) = (data.to_str().expect("text"), rules("900KiB"));
+    let (_, rule) = whole.split_once(name).expect("a rule");
+    let rule = rule.split("[[rule]]").next().expect("its text");
+    assert!(!rule.contains("region"), "{whole}");
+    assert!(!rules("1MiB").contains(name), "it was read twice");
 }
 
 /// A cold file of 24 MiB on an array, and a file of rules about it.

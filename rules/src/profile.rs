@@ -73,9 +73,21 @@ impl Reads {
         }
     }
 
-    /// Bytes that were read of a file, again and again counted.
-    pub fn read_bytes(&self, file: u64) -> u64 {
-        self.files.get(&file).map_or(0, |file| file.read_bytes)
+    /// A file has this size, unless a read has found its end elsewhere.
+    pub fn ends_at(&mut self, file: u64, size_bytes: u64) {
+        if let Some(file) = self.files.get_mut(&file) {
+            file.size_bytes.get_or_insert(size_bytes);
+        }
+    }
+
+    /// Whether anything was read of a file.
+    pub fn is_read(&self, file: u64) -> bool {
+        self.files.get(&file).is_some_and(|file| file.read_bytes > 0)
+    }
+
+    /// Bytes of a file that were read, each counted once however often and by how many processes.
+    pub fn distinct_bytes(&self, file: u64) -> u64 {
+        self.files.get(&file).map_or(0, |file| file.covered().bytes())
     }
 
     /// Reads that did not fit in memory.
@@ -127,13 +139,15 @@ impl File {
         Region { offset_bytes: start, length_bytes: Some(end - start), access }
     }
 
-    fn without_order(&self) -> Region {
+    fn covered(&self) -> Covered {
         let mut covered = Covered::default();
-        for piece in self.readers.iter().flat_map(|(_, pieces)| pieces) {
-            covered.add(piece);
-        }
+        self.readers.iter().flat_map(|(_, pieces)| pieces).for_each(|piece| covered.add(piece));
+        covered
+    }
+
+    fn without_order(&self) -> Region {
         let span = self.span(Access::Whole);
-        match covered.bytes() >= span.length_bytes.unwrap_or(0) / 2 {
+        match self.covered().bytes() >= span.length_bytes.unwrap_or(0) / 2 {
             true => span,
             false => Region { access: Access::Random, ..Region::FILE },
         }
@@ -256,6 +270,13 @@ mod tests {
         assert_eq!(plan(&reads), [part(0, 409_600)], "its end is not known");
         reads.push((409_600, 0));
         assert_eq!(plan(&reads), []);
+        // A program that asks for the size does not read at the end.
+        let mut all = Reads::default();
+        all.add(1, 7, 0, 409_600);
+        all.ends_at(1, 409_600);
+        assert_eq!(all.plan(1).expect("it was read").regions, []);
+        all.ends_at(1, 500_000);
+        assert_eq!(all.plan(1).expect("it was read").regions, [], "the first size holds");
         let reads = [(0, 4096), (100_000, 4096), (200_000, 4096), (204_096, 0)];
         assert_eq!(plan(&reads), [], "gaps are read too");
     }
@@ -312,8 +333,10 @@ mod tests {
         }
         let regions = all.plan(1).expect("it was read").regions;
         assert_eq!(regions, [part(0, 10 * MIB), part(100 * MIB, 10 * MIB)]);
-        assert_eq!((all.read_bytes(1), all.lost()), (20 * MIB, 0));
-        assert!(all.plan(2).is_none());
+        assert_eq!((all.distinct_bytes(1), all.lost()), (20 * MIB, 0));
+        all.add(1, 3, 0, 5 * MIB);
+        assert_eq!(all.distinct_bytes(1), 20 * MIB, "a byte counts once");
+        assert!(all.plan(2).is_none() && !all.is_read(2));
     }
 
     #[test]
