@@ -10,7 +10,7 @@ use clap::Args;
 use foretell_manager::probe::{self, Observed, Probed};
 use indicatif::{ProgressBar, ProgressDrawTarget};
 
-use crate::failure::{Failure, draws_progress, without_controls, written};
+use crate::failure::{Failure, draws_progress, without_controls, without_numbers, written};
 use crate::output_file::{self, OutputFile};
 use crate::size;
 
@@ -114,7 +114,7 @@ fn table(probed: &Probed) -> String {
         lines += &advice(probed);
     }
     for text in &probed.notes {
-        let _ = writeln!(lines, "  note: {}", without_controls(text));
+        let _ = writeln!(lines, "  note: {}", without_controls(&without_numbers(text)));
     }
     lines
 }

@@ -143,11 +143,38 @@ fn another_user_is_told_which_file_cannot_be_read() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let said = text(&output.stdout);
     assert!(said.contains("may change when foretell reads"), "{said}");
+    // What is said of arrival is what the table shows.
+    let is_seen = said.contains("arrival          seen");
+    assert_eq!(is_seen, !said.contains("unseen"), "{said}");
     mode(&path, 0o600);
     let output = run().expect("it runs");
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("Permission denied; name a file that you may read"), "{said}");
+    let mut command = foretell();
+    command.arg("probe").arg(folder.path()).uid(65534).gid(65534);
+    let said = text(&command.output().expect("it runs").stdout);
+    assert!(said.contains(&format!("{}: Permission denied", path.display())), "{said}");
+    mode(folder.path(), 0o700);
+    let mut command = foretell();
+    command.arg("probe").arg(folder.path()).uid(65534).gid(65534);
+    let said = text(&command.output().expect("it runs").stdout);
+    assert!(said.contains(&format!("{}: Permission denied", folder.path().display())), "{said}");
+    assert!(!said.contains("os error"), "{said}");
+}
+
+#[test]
+fn files_that_the_kernel_makes_are_said_to_have_no_cache() {
+    for file in ["/proc/cpuinfo", "/sys/kernel/mm/transparent_hugepage/enabled"] {
+        if !Path::new(file).exists() {
+            skipped(file);
+            continue;
+        }
+        let output = probe(&["--evict"], Path::new(file));
+        let said = text(&output.stdout);
+        assert!(output.status.success() && said.contains("no cache"), "{said}");
+        assert!(!said.contains("empty"), "{said}");
+    }
 }
 
 #[test]

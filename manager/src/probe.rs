@@ -54,6 +54,17 @@ const READ_BYTES: usize = 4096;
 /// Types of file systems without a device: what they hold cannot be dropped from memory. (`ramfs`'s number is in no header.)
 const IN_MEMORY: [rustix::fs::FsWord; 3] = [libc::TMPFS_MAGIC, 0x8584_58f6, libc::HUGETLBFS_MAGIC];
 
+/// Types of file systems whose files are made when they are read. They may block, too: none is read.
+const GENERATED: [rustix::fs::FsWord; 7] = [
+    libc::PROC_SUPER_MAGIC,
+    libc::SYSFS_MAGIC,
+    libc::DEBUGFS_MAGIC,
+    libc::TRACEFS_MAGIC,
+    libc::SECURITYFS_MAGIC,
+    libc::CGROUP_SUPER_MAGIC,
+    libc::CGROUP2_SUPER_MAGIC,
+];
+
 /// Stack of the thread. 256 KiB: libraries of file systems may be loaded on it.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -149,7 +160,7 @@ fn measure(path: &Path, evicts: bool, told: &Sender<Told>) -> Result<Box<Probed>
     }
     let systems = FileSystems::default();
     let mut probed = Box::new(by_type(path, &handle, &systems, metadata.dev()));
-    let mut found = None;
+    let found;
     if metadata.is_file() {
         match file::find(path.to_owned(), &systems).map_err(|error| failed(path, error))? {
             Found::File(file) => found = Some(file),
@@ -157,12 +168,15 @@ fn measure(path: &Path, evicts: bool, told: &Sender<Told>) -> Result<Box<Probed>
         }
     } else {
         let _ = told.send(Told::Doing("looking for a file"));
-        match pick::file_in(path, metadata.dev(), &systems) {
-            Some(file) => found = Some(file),
-            None => probed.notes.push(
-                "nothing was measured: that needs a file with data that you may read; name one"
-                    .into(),
-            ),
+        let picked = pick::file_in(path, metadata.dev(), &systems);
+        found = picked.file;
+        if found.is_none() {
+            let why =
+                "nothing was measured: that needs a file with data that you may read; name one";
+            probed.notes.push(why.into());
+            let refused =
+                picked.refused.map(|(path, error)| format!("{}: {error}", path.display()));
+            probed.notes.extend(refused);
         }
     }
     if let Some(file) = found {
@@ -212,6 +226,12 @@ fn measure_file(
     probed.file_bytes = Some(size_bytes);
     probed.leaves_access_time =
         rustix::fs::fcntl_getfl(target.file()).ok().map(|flags| flags.contains(OFlags::NOATIME));
+    let system = rustix::fs::fstatfs(target.file()).map(|system| system.f_type);
+    if system.is_ok_and(|system| GENERATED.contains(&system)) {
+        let text = "nothing was measured: the kernel makes this file's data when it is read; such files have no cache";
+        probed.notes.push(text.into());
+        return;
+    }
     if size_bytes == 0 {
         probed.notes.push("nothing was measured: the file is empty; name one with data".into());
         return;
@@ -241,10 +261,16 @@ fn measure_file(
     tell("reading", probed);
     probed.reads = time_reads(file, systems, &mut cold);
     if cold.is_unsure() {
-        let text = "what is in memory cannot be seen here, so times may be those of memory";
+        let text = match target.observer() {
+            Observer::Blind => {
+                "what is in memory cannot be seen here, so times may be those of memory"
+            }
+            _ => {
+                "what was in memory before is shown to root and the file's owner only, so times may be those of memory"
+            }
+        };
         probed.notes.push(text.into());
     } else if probed.advice.is_empty() {
-        let system = rustix::fs::fstatfs(target.file()).map(|system| system.f_type);
         let text = match system.is_ok_and(|system| IN_MEMORY.contains(&system)) {
             true => "nothing was measured: memory is where this file system keeps its data",
             false => {
@@ -295,7 +321,11 @@ fn try_advice(backend: &dyn Backend, file: &OpenFile, range: Range) -> AdviceFig
         Advised::Short { length_bytes } => Some(length_bytes),
         // What was read is there, or was. A page cache tells, another cache does not.
         _ if !backend.observes_arrival(target) => None,
-        _ => target.resident_bytes(range),
+        // Pages are told to root and the owner only, arrival to all.
+        _ => target.resident_bytes(range).or(match target.has_arrived(range) {
+            Some(true) => Some(range.length_bytes),
+            _ => None,
+        }),
     };
     AdviceFigures {
         backend: backend.kind(),
