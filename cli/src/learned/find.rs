@@ -15,6 +15,9 @@ const KEY_MIN: usize = 4;
 /// Workloads that a line names.
 const NAMED_MAX: usize = 6;
 
+/// Characters of a name that are compared with a misspelt one: the time is that of their square.
+const COMPARED_MAX: usize = 80;
+
 /// Characters of a key in a line.
 const KEY_SHOWN: usize = 8;
 
@@ -52,20 +55,41 @@ pub(super) fn find(all: Vec<Summary>, wanted: &str) -> Result<Summary, Failure> 
             }
         }
     }
-    let way_out = match all.is_empty() {
-        true => "nothing is learned yet",
-        false => "`foretell learned list` tells what is",
+    let way_out = match (all.is_empty(), near(&all, wanted)) {
+        (true, _) => "nothing is learned yet".to_owned(),
+        (false, Some(near)) => format!("did you mean {}?", named(near)),
+        (false, None) => "`foretell learned list` tells what is".to_owned(),
     };
     let wanted = quoted(wanted);
     Err(Failure::failed(format!("{wanted}: no workload of this name or key; {way_out}")))
 }
 
+/// The workload whose name, or as many words of its beginning, differs least from what was typed, if that is little.
+fn near<'a>(all: &'a [Summary], wanted: &str) -> Option<&'a Summary> {
+    let wanted: String = wanted.chars().take(COMPARED_MAX).collect();
+    let words = wanted.split(' ').count();
+    let edits = |one: &Summary| {
+        let label = one.label();
+        let name = label.strip_prefix("like ").unwrap_or(&label);
+        let beginning = |name: &str| name.split(' ').take(words).collect::<Vec<_>>().join(" ");
+        let edits = |name: &str| {
+            let name: String = name.chars().take(COMPARED_MAX).collect();
+            strsim::damerau_levenshtein(&wanted, &name)
+        };
+        [edits(&label), edits(name), edits(&beginning(name))].into_iter().min().unwrap_or(0)
+    };
+    let (edits, one) = all.iter().map(|one| (edits(one), one)).min_by_key(|(edits, _)| *edits)?;
+    // A third of the letters: as rules and options are matched.
+    (edits <= 1 + wanted.chars().count() / 3 && edits < wanted.chars().count()).then_some(one)
+}
+
+/// The workload in a line.
+fn named(one: &Summary) -> String {
+    format!("{} {}", &one.key[..KEY_SHOWN.min(one.key.len())], one.quoted_label())
+}
+
 fn ambiguous(wanted: &str, found: &[&Summary]) -> Failure {
-    let named: Vec<String> = found
-        .iter()
-        .take(NAMED_MAX)
-        .map(|one| format!("{} {}", &one.key[..KEY_SHOWN.min(one.key.len())], one.quoted_label()))
-        .collect();
+    let named: Vec<String> = found.iter().take(NAMED_MAX).map(|one| named(one)).collect();
     let more = match found.len().saturating_sub(NAMED_MAX) {
         0 => String::new(),
         more => format!(", and {more} more"),
@@ -140,6 +164,15 @@ mod tests {
         assert!(found("00aa").expect_err("two keys").contains("like git status"));
         assert!(found("git").expect_err("two names").contains("git log"));
         assert!(found("svn").expect_err("none").contains("foretell learned list"));
+        for (wanted, near) in [
+            ("git stauts", "did you mean 00aa11bb \"git status\" (in /src/one)?"),
+            ("nigthly", "did you mean cc001122 nightly?"),
+            ("nightlies build", "did you mean ab001122 \"nightly build\"?"),
+            ("crul", "did you mean aa001122"),
+        ] {
+            let line = found(wanted).expect_err("misspelt");
+            assert!(line.ends_with('?') && line.contains(near), "{line}");
+        }
         assert!(found(" ").is_err());
         assert!(find(Vec::new(), "x").expect_err("none").line.contains("nothing is learned"));
     }
