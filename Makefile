@@ -4,7 +4,7 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help build run test test-python check check-deep docs bench bench-peers install uninstall clean setup-tests
+.PHONY: help build run test test-python check check-deep docs bench bench-peers install install-files uninstall clean setup-tests
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -65,6 +65,10 @@ bench-peers: build ## Measure foretell beside other clients of object stores; ne
 	scripts/bench-peers --plot $(TARGET_DIR)/peers.svg
 
 install: build ## Install below PREFIX (/usr/local)
+	@$(MAKE) --no-print-directory install-files
+
+# Without a build first. The units name the installed program and page.
+install-files:
 	install -Dm755 $(TARGET_DIR)/release/foretell "$(DESTDIR)$(PREFIX)/bin/foretell"
 	install -Dm755 $(TARGET_DIR)/release/libforetell_preload.so \
 		"$(DESTDIR)$(PREFIX)/lib/foretell/libforetell_preload.so"
@@ -73,13 +77,21 @@ install: build ## Install below PREFIX (/usr/local)
 	install -Dm644 $(TARGET_DIR)/release/libforetell.a "$(DESTDIR)$(PREFIX)/lib/libforetell.a"
 	install -Dm644 protocol/include/foretell.h "$(DESTDIR)$(PREFIX)/include/foretell.h"
 	install -Dm644 protocol/include/foretell_ioctl.h "$(DESTDIR)$(PREFIX)/include/foretell_ioctl.h"
+	install -Dm644 docs/guide/daemon.md "$(DESTDIR)$(PREFIX)/share/doc/foretell/daemon.md"
+	install -d "$(DESTDIR)$(PREFIX)/lib/systemd/user"
+	for unit in foretell.service foretell.socket; do \
+		sed 's|/usr/local|$(PREFIX)|' packaging/systemd/$$unit > "$(DESTDIR)$(PREFIX)/lib/systemd/user/$$unit" && \
+		chmod 644 "$(DESTDIR)$(PREFIX)/lib/systemd/user/$$unit" || exit 1; \
+	done
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 
 uninstall: ## Remove the installed files
 	rm -f "$(DESTDIR)$(PREFIX)/bin/foretell" "$(DESTDIR)$(PREFIX)/lib/libforetell.so" \
 		"$(DESTDIR)$(PREFIX)/lib/libforetell.a" "$(DESTDIR)$(PREFIX)/include/foretell.h" \
-		"$(DESTDIR)$(PREFIX)/include/foretell_ioctl.h"
-	rm -rf "$(DESTDIR)$(PREFIX)/lib/foretell"
+		"$(DESTDIR)$(PREFIX)/include/foretell_ioctl.h" \
+		"$(DESTDIR)$(PREFIX)/lib/systemd/user/foretell.service" \
+		"$(DESTDIR)$(PREFIX)/lib/systemd/user/foretell.socket"
+	rm -rf "$(DESTDIR)$(PREFIX)/lib/foretell" "$(DESTDIR)$(PREFIX)/share/doc/foretell"
 
 clean: ## Remove everything that was built
 	$(CARGO) clean
