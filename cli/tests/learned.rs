@@ -114,6 +114,9 @@ fn forgetting_takes_one_the_old_ones_or_all() {
     assert!(text(&output.stderr).contains("like git status"), "{}", text(&output.stderr));
     assert_eq!(known.count(), 6);
     let _ = known.refused(1, &["forget", "cc"]);
+    let line = known.refused(1, &["forget", "night"]);
+    assert!(line.contains("did you mean") && line.contains("nightly?"), "{line}");
+    assert!(known.printed(&["list"]).contains("nightly"), "it is still there");
     let _ = known.refused(2, &["forget"]);
     let _ = known.refused(2, &["forget", "nightly", "--all"]);
     let _ = known.refused(2, &["forget", "--older-than", "1y"]);
@@ -324,7 +327,7 @@ fn what_programs_are_called_moves_no_terminal() {
         .store
         .update(b"k", "x\x1b[31m\ny", |profile| profile.learn(run, |_, _| true, true))
         .expect("written");
-    for words in [&["list"][..], &["show", "x"], &["forget", "x"]] {
+    for words in [&["list"][..], &["show", "x"], &["forget", "x\\u{1b}[31m\\ny"]] {
         let printed = known.printed(words);
         assert!(!printed.contains('\x1b') && printed.contains("\\u{1b}[31m\\ny"), "{printed}");
     }

@@ -1,13 +1,13 @@
 //! Which workload the user means.
 //!
-//! What was typed is compared, until something fits: (A) as a whole name (without secrets, as names are), (B) as the beginning
-//! of a key, (C) as the beginning of a name, (D) word by word, each with the name and the folder. If more than one fits there,
-//! it is ambiguous.
+//! What was typed is compared, until something fits: (A) as a whole name (without secrets, as names are, or as it is printed),
+//! (B) as the beginning of a key, (C) as the beginning of a name, (D) word by word, each with the name and the folder. If more
+//! than one fits there, it is ambiguous. What cannot be undone needs A or B.
 
 use foretell_manager::learn::masking;
 
 use super::{Summary, quoted};
-use crate::failure::Failure;
+use crate::failure::{Failure, without_controls};
 
 /// Characters of a key before its beginning is tried: a shorter one is as likely a word.
 const KEY_MIN: usize = 4;
@@ -39,7 +39,11 @@ pub(super) fn find(all: Vec<Summary>, wanted: &str) -> Result<Summary, Failure> 
     };
     let masked = masking::line(wanted);
     let levels: [&dyn Fn(&Summary) -> bool; 4] = [
-        &|one| one.label() == wanted || one.label() == masked,
+        &|one| {
+            one.label() == wanted
+                || one.label() == masked
+                || without_controls(&one.label()) == wanted
+        },
         &|one| is_key && one.key.starts_with(&lower),
         &|one| one.label().starts_with(wanted),
         &by_word,
@@ -62,6 +66,27 @@ pub(super) fn find(all: Vec<Summary>, wanted: &str) -> Result<Summary, Failure> 
     };
     let wanted = quoted(wanted);
     Err(Failure::failed(format!("{wanted}: no workload of this name or key; {way_out}")))
+}
+
+/// As [`find`], by the whole name or the beginning of a key only: what is done cannot be undone.
+///
+/// # Errors
+/// As [`find`]; for a part of a name, the line names the workload that has it.
+pub(super) fn find_whole(all: Vec<Summary>, wanted: &str) -> Result<Summary, Failure> {
+    let wanted = wanted.trim();
+    let one = find(all, wanted)?;
+    let (label, folder) = (one.label(), one.long_label());
+    // As it is printed, too: a name may have letters that cannot be typed.
+    let is_name = [&label, &folder]
+        .into_iter()
+        .any(|name| *name == wanted || without_controls(name) == wanted)
+        || label == masking::line(wanted);
+    let is_key = wanted.len() >= KEY_MIN && one.key.starts_with(&wanted.to_ascii_lowercase());
+    if is_name || is_key {
+        return Ok(one);
+    }
+    let (wanted, near) = (quoted(wanted), named(&one));
+    Err(Failure::failed(format!("{wanted}: no workload has this whole name; did you mean {near}?")))
 }
 
 /// The workload whose name, or as many words of its beginning, differs least from what was typed, if that is little.
@@ -122,8 +147,8 @@ mod tests {
         }
     }
 
-    fn found(wanted: &str) -> Result<String, String> {
-        let all = vec![
+    fn all() -> Vec<Summary> {
+        vec![
             summary("00aa11bb22", "git status", "exact", Some("/src/one")),
             summary("00aa33bb44", "git status", "alike", None),
             summary("ff00112233", "git log", "exact", Some("/src/one")),
@@ -132,8 +157,30 @@ mod tests {
             summary("cc00112233", "nightly", "named", None),
             summary("ab00112233", "nightly build", "named", None),
             summary("aa00112233", "curl --token … u", "exact", None),
-        ];
-        find(all, wanted).map(|one| one.key).map_err(|failure| failure.line)
+        ]
+    }
+
+    fn found(wanted: &str) -> Result<String, String> {
+        find(all(), wanted).map(|one| one.key).map_err(|failure| failure.line)
+    }
+
+    #[test]
+    fn a_part_of_a_name_is_not_enough_for_what_cannot_be_undone() {
+        let whole = |wanted| find_whole(all(), wanted).map(|one| one.key);
+        for (wanted, key) in [
+            ("git log", "ff00112233"),
+            ("git log (in /src/one)", "ff00112233"),
+            ("FF00", "ff00112233"),
+            ("nightly", "cc00112233"),
+            ("like git status", "00aa33bb44"),
+            ("curl --token abc u", "aa00112233"),
+        ] {
+            assert_eq!(whole(wanted).ok().as_deref(), Some(key), "{wanted}");
+        }
+        for wanted in ["git l", "log one", "nightly b", "like"] {
+            let line = whole(wanted).expect_err(wanted).line;
+            assert!(line.contains("whole name; did you mean ") && line.ends_with('?'), "{line}");
+        }
     }
 
     #[test]

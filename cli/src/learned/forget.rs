@@ -27,7 +27,7 @@ Examples:
 #[derive(Args)]
 #[group(id = "which", required = true, multiple = true)]
 pub(super) struct ForgetArgs {
-    /// The workload: its name, the beginning or words of it, or its key
+    /// The workload: its whole name, or the beginning of its key
     #[arg(group = "which", value_name = "NAME", conflicts_with = "all")]
     name: Vec<String>,
 
@@ -45,7 +45,7 @@ pub(super) fn forget(args: &ForgetArgs) -> Result<(), Failure> {
     let all = summaries(&store)?;
     let chosen = match args.name.is_empty() {
         true => all.clone(),
-        false => vec![find::find(all.clone(), &args.name.join(" "))?],
+        false => vec![find::find_whole(all.clone(), &args.name.join(" "))?],
     };
     let old: Vec<Summary> =
         chosen.into_iter().filter(|one| is_older(one, args.older_than)).collect();
