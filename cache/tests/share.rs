@@ -3,6 +3,8 @@
 //!
 //! `FORETELL_SHARE_READS` says how many reads are made in all.
 
+#![allow(clippy::print_stdout)]
+
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
