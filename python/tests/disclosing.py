@@ -43,6 +43,34 @@ class Recorded(foretell.File):
             self.reads.append((offset, length))
 
 
+def recording(fs: Any) -> dict[str, list[tuple[int, int]]]:
+    """Note what is read of each file of a `ForetellFileSystem`, by its path there."""
+    from foretell.fsspec import ForetellFile
+
+    reads: dict[str, list[tuple[int, int]]] = {}
+    cat_file, cat_ranges = fs.cat_file, fs.cat_ranges
+
+    # A file of fsspec that notes its reads.
+    kind: Any = type("Opened", (ForetellFile, Recorded), {})
+
+    def opened(path: str, mode: str = "rb", **kwargs: Any) -> Any:
+        file = kind.at(fs, fs._strip_protocol(path))
+        file.reads = reads.setdefault(file.path, [])
+        return file
+
+    def note(paths: list[str], starts: list[int], ends: list[int], **kwargs: Any) -> Any:
+        for path, start, end in zip(paths, starts, ends, strict=True):
+            reads.setdefault(fs._strip_protocol(path), []).append((start, end - start))
+        return cat_ranges(paths, starts, ends, **kwargs)
+
+    def note_one(path: str, start: int, end: int, **kwargs: Any) -> Any:
+        reads.setdefault(fs._strip_protocol(path), []).append((start, end - start))
+        return cat_file(path, start=start, end=end, **kwargs)
+
+    fs._open, fs.cat_ranges, fs.cat_file = opened, note, note_one
+    return reads
+
+
 def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Ranges as disjoint intervals (begin, end) in order."""
     found: list[tuple[int, int]] = []

@@ -9,11 +9,26 @@ A program knows which rows, chunks, columns or tensors it will read next. The fu
 The idea is that of "layered disclosure" in Informed Prefetching (Patterson and Gibson, 1994, section 4).
 """
 
+from foretell.disclose._dataset import dataset
 from foretell.disclose._disclosed import Disclosed, disclosed
 from foretell.disclose._files import files
 from foretell.disclose._npy import npy
+from foretell.disclose._parquet import parquet
 from foretell.disclose._plan import Plan
+from foretell.disclose._root import root
 from foretell.disclose._safetensors import safetensors
 from foretell.disclose._tar import tar, tar_index
 
-__all__ = ["Disclosed", "Plan", "disclosed", "files", "npy", "safetensors", "tar", "tar_index"]
+__all__ = [
+    "Disclosed",
+    "Plan",
+    "dataset",
+    "disclosed",
+    "files",
+    "npy",
+    "parquet",
+    "root",
+    "safetensors",
+    "tar",
+    "tar_index",
+]

@@ -1,0 +1,123 @@
+"""Baskets of branches of a ROOT file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from foretell._store import File
+from foretell.disclose._baskets import Steps, baskets, branches_of, pages
+from foretell.disclose._fsspec import located
+from foretell.disclose._plan import Plan, Range
+
+if TYPE_CHECKING:
+    from foretell._store import Store
+
+Pair: TypeAlias = tuple[int | None, int | None]
+Entries: TypeAlias = slice | Pair | Iterable[Pair] | None
+
+
+def root(
+    tree: Any,
+    branches: str | Iterable[str] | None = None,
+    entries: Entries = None,
+    *,
+    filter_name: Any = None,
+    cut: str | None = None,
+    aliases: Mapping[str, str] | None = None,
+) -> Plan:
+    """Plan to read branches of a tree that was opened with uproot, as its ``arrays`` and ``iterate`` read them.
+
+    Nothing is read first: a `TTree` in memory has the places of its baskets. For an `RNTuple`, uproot reads its list of
+    pages, and keeps it.
+
+    Args:
+        tree: A `TTree`, an `RNTuple`, a branch or a field, of a file of this machine, an open file of a store, or an address
+            of foretell's fsspec file system.
+        branches: Names or expressions, in the order of reading. By default all. Patterns are given in `filter_name`.
+        entries: Which entries: a pair ``(start, stop)``; or several of them, one for each call of ``arrays``; or a slice
+            with the step of ``iterate``. A step is a number of entries; for a size in bytes, use ``tree.num_entries_for``.
+        filter_name: As for uproot: a pattern ``"muon_*"``, a regular expression ``"/muon_.*/i"``, a function, or several.
+        cut: As for uproot: an expression. The branches that it needs are planned too.
+        aliases: As for uproot: expressions by names that may be used in others.
+
+    The plan's iteration raises `KeyError` for a branch that the tree does not have, and `ValueError` for a file whose source
+    takes no hints, such as XRootD.
+
+    """
+    names = [branches] if isinstance(branches, str) else branches and list(branches)
+    path, store, files = "", None, {}
+    failed: Exception | None = None
+    try:
+        path, store = _place(tree)
+    except ValueError as error:
+        failed = error
+    opened = _owner(tree).file.file_path
+    if isinstance(opened, File):
+        files[path] = opened
+
+    def ranges() -> Iterator[Range]:
+        if failed is not None:
+            raise failed
+        steps, is_iteration = _steps(entries, _owner(tree).num_entries)
+        if hasattr(tree, "ntuple"):
+            # Names of fields and patterns are the same to uproot.
+            chosen = filter_name if names is None else names
+            found = pages(tree, chosen, steps, is_iteration)
+        else:
+            known = {**tree.aliases, **(aliases or {})}
+            needed = branches_of(tree, names, filter_name, known)
+            if cut is not None:
+                needed += branches_of(tree, [cut], None, known)
+            found = baskets(tree, needed, steps, is_iteration)
+        for offset, length in found:
+            yield path, offset, length
+
+    return Plan(ranges, store, files=files)
+
+
+def _place(tree: Any) -> tuple[str, Store | None]:
+    """Return the name of a tree's file, and its store; `None` on this machine."""
+    file = _owner(tree).file
+    opened, source = file.file_path, file.source
+    if isinstance(opened, File):
+        return opened.name, opened._store
+    if not isinstance(opened, str):
+        path = getattr(opened, "name", None)
+        if not isinstance(path, (str, bytes)):
+            raise ValueError(f"{opened!r} is no file of this machine or of foretell")
+        return os.path.abspath(os.fsdecode(path)), None
+    fs = getattr(source, "_fs", None)
+    if fs is not None:
+        store, path = located(fs, source.file_path)
+        return path, store
+    if not os.path.exists(source.file_path):
+        raise ValueError(f"{opened} is read by {type(source).__name__}, which takes no hints")
+    return os.path.abspath(source.file_path), None
+
+
+def _owner(tree: Any) -> Any:
+    """Return the tree that a branch or a field is of."""
+    return tree.ntuple if hasattr(tree, "ntuple") else tree.tree
+
+
+def _steps(entries: Entries, count: int) -> tuple[Steps, bool]:
+    """Return the ranges of entries, and whether they are steps of one iteration."""
+
+    def limits(pair: Any) -> tuple[int, int]:
+        start, stop, _ = slice(*pair).indices(count)
+        return start, max(start, stop)
+
+    if isinstance(entries, slice):
+        start, stop = limits((entries.start, entries.stop))
+        step = max(stop - start, 1) if entries.step is None else entries.step
+        if step < 1:
+            raise ValueError(f"a step of {step} entries")
+        return ((at, min(at + step, stop)) for at in range(start, stop, step)), True
+    if entries is None:
+        return [(0, count)], False
+    pairs: list[Any] = list(entries)
+    if len(pairs) == 2 and not any(isinstance(one, tuple) for one in pairs):
+        pairs = [(pairs[0], pairs[1])]
+    return [limits(pair) for pair in pairs], False
