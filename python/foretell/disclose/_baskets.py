@@ -96,7 +96,7 @@ def _of_filter(tree: Any, filter_name: Any) -> Iterator[Any]:
     for branch in selected:
         is_known = not isinstance(branch.interpretation, UnknownInterpretation)
         if is_known and _members(branch) is None:
-            yield branch
+            yield tree.get(branch.name, branch)  # Of several with a name, uproot reads the first.
     for group in groups:
         inner = _leaves(group)
         if not inner or any(branch.cache_key not in keys for branch in inner):

@@ -60,7 +60,7 @@ def root(
     def ranges() -> Iterator[Range]:
         if failed is not None:
             raise failed
-        steps, is_iteration = _steps(entries, _owner(tree).num_entries)
+        steps, is_iteration = _steps(entries, int(_owner(tree).num_entries))
         if hasattr(tree, "ntuple"):
             # Names of fields and patterns are the same to uproot.
             chosen = filter_name if names is None else names

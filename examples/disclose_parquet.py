@@ -1,0 +1,16 @@
+"""Sum a column of a Parquet file: foretell run python disclose_parquet.py FILE COLUMN."""
+
+import sys
+
+import pyarrow.compute
+import pyarrow.parquet
+
+import foretell
+from foretell import disclose
+
+path, column = sys.argv[1:]
+total = 0.0
+with foretell.disclosed(disclose.parquet(path, [column])):
+    for batch in pyarrow.parquet.ParquetFile(path).iter_batches(columns=[column]):
+        total += pyarrow.compute.sum(batch[column]).as_py() or 0
+print(total)
