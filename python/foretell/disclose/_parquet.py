@@ -71,7 +71,8 @@ def parquet(
         groups = range(metadata.num_row_groups) if numbers is None else numbers
         yield from chunks(metadata, chosen, groups, HOLE_BYTES if pre_buffer else None)
 
-    return plan_of(file, ranges)
+    # Threads of pyarrow read columns side by side, and may take one through all row groups first.
+    return plan_of(file, ranges, ordered=False)
 
 
 def _footer(source: Source) -> bytes:

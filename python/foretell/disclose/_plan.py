@@ -112,8 +112,13 @@ class Source:
         return found
 
 
-def plan_of(place: Place, ranges: Callable[[Source], Iterable[tuple[int, int | None]]]) -> Plan:
-    """Make the plan of one file, from a function that reads its index and yields offsets and lengths."""
+def plan_of(
+    place: Place,
+    ranges: Callable[[Source], Iterable[tuple[int, int | None]]],
+    *,
+    ordered: bool = True,
+) -> Plan:
+    """Make the plan of one file, from a function that reads its index and yields offsets and lengths; `ordered` as in `Plan`."""
     if isinstance(place, File):
         path, store, files = place.name, place._store, {place.name: place}
     else:
@@ -124,4 +129,4 @@ def plan_of(place: Place, ranges: Callable[[Source], Iterable[tuple[int, int | N
             for offset, length in ranges(source):
                 yield path, offset, length
 
-    return Plan(triples, store, files=files)
+    return Plan(triples, store, ordered=ordered, files=files)
