@@ -118,7 +118,7 @@ def plan_of(
     *,
     ordered: bool = True,
 ) -> Plan:
-    """Make the plan of one file, from a function that reads its index and yields offsets and lengths; `ordered` as in `Plan`."""
+    """Make the plan of one file, from a function that reads its index and yields offsets and lengths."""
     if isinstance(place, File):
         path, store, files = place.name, place._store, {place.name: place}
     else:
