@@ -11,9 +11,20 @@ The idea is that of "layered disclosure" in Informed Prefetching (Patterson and 
 
 from foretell.disclose._disclosed import Disclosed, disclosed
 from foretell.disclose._files import files
+from foretell.disclose._hdf5 import hdf5
 from foretell.disclose._npy import npy
 from foretell.disclose._plan import Plan
 from foretell.disclose._safetensors import safetensors
 from foretell.disclose._tar import tar, tar_index
 
-__all__ = ["Disclosed", "Plan", "disclosed", "files", "npy", "safetensors", "tar", "tar_index"]
+__all__ = [
+    "Disclosed",
+    "Plan",
+    "disclosed",
+    "files",
+    "hdf5",
+    "npy",
+    "safetensors",
+    "tar",
+    "tar_index",
+]
