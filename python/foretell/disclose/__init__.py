@@ -16,6 +16,7 @@ from foretell.disclose._npy import npy
 from foretell.disclose._plan import Plan
 from foretell.disclose._safetensors import safetensors
 from foretell.disclose._tar import tar, tar_index
+from foretell.disclose._zarr import zarr
 
 __all__ = [
     "Disclosed",
@@ -27,4 +28,5 @@ __all__ = [
     "safetensors",
     "tar",
     "tar_index",
+    "zarr",
 ]
