@@ -266,3 +266,47 @@ def test_xarray_and_dask(tmp_path: Path) -> None:
         with foretell.disclosed(of_hdf5) as hints:
             assert float(lazy.sum().compute()) == pytest.approx(grid.sum())
         assert (hints.problem, hints.told) == (None, ["store"])
+
+
+def test_files_of_a_disclosure_are_lent(slow: Served, folder: Path, tmp_path: Path) -> None:
+    """The file system reads them without opening them, until the disclosure ends."""
+    pytest.importorskip("fsspec")
+    from foretell.fsspec import ForetellFileSystem
+
+    name = f"made/{tmp_path.name}"
+    (folder / name).mkdir()
+    for number in range(9):
+        (folder / name / f"{number}").write_bytes(b"%d" % number * 1000)
+    system = ForetellFileSystem(
+        target_protocol="s3", target_options=slow.s3fs_options, skip_instance_cache=True
+    )
+    store, key = system.store(name)
+    opened: list[str] = []
+    as_it_is = foretell.Store.begin_open
+
+    def counted(self: Any, path: str, *rest: Any) -> Any:
+        opened.append(path)
+        return as_it_is(self, path, *rest)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(foretell.Store, "begin_open", counted)
+        patched.setattr(ForetellFileSystem, "_open", lambda *_: pytest.fail("it is opened again"))
+        order = [f"{key}/{number}" for number in range(8)]
+        with foretell.disclosed(disclose.files(order, store=store)) as hints:
+            assert hints.wait(60)
+            for number in range(8):
+                assert system.cat_file(f"{name}/{number}") == b"%d" % number * 1000
+                assert system.cat_file(f"{name}/{number}", -30, -10) == b"%d" % number * 20
+            found = system.cat_ranges([f"{name}/{number}" for number in range(9)], 5, 8)
+            assert found == [b"%d" % number * 3 for number in range(9)]
+            assert sorted(opened) == [*order, f"{key}/8"]
+    # Replaced while it is lent: the old version, from memory, or the new one.
+    hints = foretell.disclosed(disclose.files(order, store=store))
+    assert hints.wait(60)
+    (folder / name / "3").write_bytes(b"new" * 2000)
+    assert system.cat_file(f"{name}/3") in (b"3" * 1000, b"new" * 2000)
+    assert system.cat_ranges([f"{name}/3"], 0, 6) in ([b"333333"], [b"newnew"])
+    hints.close()
+    assert system.cat_file(f"{name}/3") == b"new" * 2000
+    with foretell.disclosed(disclose.files(order, store=store)):
+        assert system.cat_file(f"{name}/3") == b"new" * 2000

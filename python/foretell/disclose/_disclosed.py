@@ -269,6 +269,8 @@ def disclosed(*plans: Plan | Iterable[Range], store: Store | None = None) -> Dis
 
     Returns:
         A context manager. At its end, what was disclosed and not read is given up. `Disclosed.add` discloses further plans.
+        Until then, foretell's file system of fsspec does not open the files of plans again: it reads the versions that were
+        opened for the hints.
 
     Hints are advice. Wrong or outdated ones cost speed and nothing else, and a plan that cannot be made, say because the file
     has no such data set, raises nothing here: `Disclosed.problem` says why.
