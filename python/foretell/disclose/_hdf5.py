@@ -123,7 +123,7 @@ def _ranges(dataset: Any, selections: Sequence[Any], file: File | None) -> Itera
 
 
 def _known(dataset: Any, file: File | None) -> _Known:
-    from h5py import h5d, h5o
+    from h5py import h5d, h5g
 
     properties, driver = dataset._dcpl, dataset.file.driver
     layout = properties.get_layout()
@@ -141,7 +141,8 @@ def _known(dataset: Any, file: File | None) -> _Known:
         base = created.get_userblock()
         offset_bytes, length_bytes = created.get_sizes()
         chunking = Chunking(
-            header=base + h5o.get_info(dataset.id).addr,
+            # Unlike `h5o.get_info`, this does not walk the index, for its size.
+            header=base + h5g.get_objinfo(dataset.id, b".").objno[0],
             base=base,
             offset_bytes=offset_bytes,
             length_bytes=length_bytes,
