@@ -156,11 +156,12 @@ def test_large_chunks_are_read_in_runs(tmp_path: Path) -> None:
         check([(offset, length or 0) for _, offset, length in plan], file.reads, 0)
 
 
-def test_a_chunk_in_the_cache_is_not_read_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["B-tree", "v2 B-tree"])
+def test_a_chunk_in_the_cache_is_not_read_again(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "a.h5"
-    make(path, "B-tree")
+    make(path, kind)
     source = random.Random(SEED)
-    for cache in [100_000, 20_000, 3000]:
+    for cache in [100_000, 20_000, 3000]:  # The last has one chunk.
         traced = Traced(path)
         access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
         access.set_chunk_cache(101, cache, 0)

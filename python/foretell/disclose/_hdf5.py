@@ -28,9 +28,13 @@ from foretell.disclose._runs import runs
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from foretell.disclose._hdf5_index import Found
+
     # Of elements along an axis, rising.
     Positions: TypeAlias = range | list[int]
 
+# Chunks that are looked up in the index at once, if selections have fewer.
+GROUP = 4096
 # Drivers without data sieving.
 UNSIEVED = frozenset({"fileobj"})
 
@@ -328,53 +332,107 @@ def _chunked(
     import numpy as np
 
     is_whole = known.is_filtered or chunking.chunk_bytes <= known.cache_bytes
+    index = _Index(source, dataset, chunking)
+    for selection, (numbers, offsets, lengths) in index.of(_wanted(known, chunking, chosen)):
+        if is_whole:
+            yield from zip(offsets.tolist(), lengths.tolist(), strict=True)
+            continue
+        places = np.stack(np.unravel_index(numbers, chunking.grid), axis=-1) * chunking.chunk
+        for offset, first in zip(offsets.tolist(), places.tolist(), strict=True):
+            part = selection.within(first, chunking.chunk)
+            for begin, length in part.runs(chunking.chunk, known.item_bytes):
+                yield offset + begin, length
+
+
+def _wanted(
+    known: _Known, chunking: Chunking, chosen: Sequence[_Selection]
+) -> Iterator[tuple[_Selection, NDArray[Any]]]:
+    """Yield each selection with the numbers of the chunks that are read for it."""
     cache = _Cache(known, chunking) if len(chosen) > 1 else None
     for selection in chosen:
-        wanted = selection.numbers(chunking)
-        if cache is not None:
-            wanted = cache.missing(wanted)
-        for numbers, offsets, lengths in _found(source, dataset, chunking, wanted):
-            if is_whole:
-                yield from zip(offsets.tolist(), lengths.tolist(), strict=True)
-                continue
-            places = np.stack(np.unravel_index(numbers, chunking.grid), axis=-1) * chunking.chunk
-            for offset, first in zip(offsets.tolist(), places.tolist(), strict=True):
-                part = selection.within(first, chunking.chunk)
-                for begin, length in part.runs(chunking.chunk, known.item_bytes):
-                    yield offset + begin, length
+        numbers = selection.numbers(chunking)
+        yield selection, numbers if cache is None else cache.missing(numbers)
 
 
-def _found(
-    source: Source, dataset: Any, chunking: Chunking, wanted: NDArray[Any]
-) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
-    """Yield number, offset and length of the chunks that there are, in batches."""
-    import numpy as np
+class _Index:
+    """The index of a dataset's chunks."""
 
-    done = -1
-    try:
-        for found in find(source, chunking, wanted):
-            numbers, offsets, lengths = found
-            if len(numbers):
-                if int((offsets + lengths).max()) > source.size or int(offsets.min()) < 0:
-                    raise Unexpected("a chunk behind the end of the file")
-                yield found
-                done = int(numbers[-1])
-    except Unexpected:
-        # The library knows. It has no way to ask for some of the chunks but to go through all, once for each.
+    def __init__(self, source: Source, dataset: Any, chunking: Chunking) -> None:
+        self._source, self._dataset, self._chunking = source, dataset, chunking
+        self._all: Found | None = None
+
+    def of(
+        self, wanted: Iterable[tuple[_Selection, NDArray[Any]]]
+    ) -> Iterator[tuple[_Selection, Found]]:
+        """Look up the chunks that there are; small selections together, a large one in batches."""
+        group: list[tuple[_Selection, NDArray[Any]]] = []
+        total = 0
+        for selection, numbers in wanted:
+            group.append((selection, numbers))
+            total += len(numbers)
+            if total >= GROUP:
+                yield from self._of_group(group)
+                group, total = [], 0
+        yield from self._of_group(group)
+
+    def _of_group(
+        self, group: Sequence[tuple[_Selection, NDArray[Any]]]
+    ) -> Iterator[tuple[_Selection, Found]]:
+        import numpy as np
+
+        if len(group) == 1:
+            selection, numbers = group[0]
+            for found in self._found(numbers):
+                yield selection, found
+            return
+        if group:
+            union = np.unique(np.concatenate([numbers for _, numbers in group]))
+            batches = list(self._found(union))
+            table = [np.concatenate(columns) for columns in zip(*batches, strict=True)]
+            for selection, numbers in group:
+                if table:
+                    yield selection, _rows(table, numbers)
+
+    def _found(self, wanted: NDArray[Any]) -> Iterator[Found]:
+        done = -1
+        if self._all is None:
+            try:
+                for found in find(self._source, self._chunking, wanted):
+                    numbers, offsets, lengths = found
+                    if not len(numbers):
+                        continue
+                    end = int((offsets + lengths).max())
+                    if end > self._source.size or int(offsets.min()) < 0:
+                        raise Unexpected("a chunk behind the end of the file")
+                    yield found
+                    done = int(numbers[-1])
+                return
+            except Unexpected:
+                self._all = self._of_library()
+        yield _rows(self._all, wanted[wanted > done])
+
+    def _of_library(self) -> Found:
+        """Ask the library, which has no way to be asked for some of the chunks but by going through all for each."""
+        import numpy as np
+
         rows: list[tuple[int, ...]] = []
-        dataset.id.chunk_iter(
+        self._dataset.id.chunk_iter(
             lambda one: rows.append((*one.chunk_offset, one.byte_offset, one.size))
         )
-        if not rows:
-            return
-        table = np.array(rows, "i8")
-        numbers = np.ravel_multi_index(
-            tuple((table[:, :-2] // np.array(chunking.chunk)).T), chunking.grid
-        )
-        table = table[(numbers > done) & np.isin(numbers, wanted)]
-        numbers = numbers[(numbers > done) & np.isin(numbers, wanted)]
+        chunk, grid = self._chunking.chunk, self._chunking.grid
+        table = np.array(rows, "i8").reshape(len(rows), len(chunk) + 2)
+        numbers = np.ravel_multi_index(tuple((table[:, :-2] // np.array(chunk)).T), grid)
         order = numbers.argsort()
-        yield numbers[order], table[order, -2], table[order, -1]
+        return numbers[order], table[order, -2], table[order, -1]
+
+
+def _rows(table: Sequence[NDArray[Any]], wanted: NDArray[Any]) -> Found:
+    """Return the rows of a table of chunks that have these numbers."""
+    numbers, offsets, lengths = table
+    at = numbers.searchsorted(wanted)
+    at = at[(at < len(numbers))]
+    at = at[numbers[at] == wanted[: len(at)]]
+    return numbers[at], offsets[at], lengths[at]
 
 
 class _Cache:
