@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def said(command: Path, folder: Path, *words: str) -> float:
+def said(command: Path, folder: Path, *words: str) -> Any:
     """What an example prints under `foretell run`, which was told of its reads."""
     report = folder / "report.json"
     run: list[str | Path] = [command, "run", "--no-learn", "--json", report, "--", sys.executable]
@@ -19,7 +20,7 @@ def said(command: Path, folder: Path, *words: str) -> float:
         [*run, *words], stdout=subprocess.PIPE, text=True, check=True, timeout=300
     )
     assert json.loads(report.read_text())["hints"]
-    return float(done.stdout)
+    return json.loads(done.stdout)
 
 
 def test_the_example_of_hdf5(command: Path, tmp_path: Path) -> None:
@@ -30,6 +31,10 @@ def test_the_example_of_hdf5(command: Path, tmp_path: Path) -> None:
     example = str(EXAMPLES / "disclose_hdf5.py")
     found = said(command, tmp_path, example, str(tmp_path / "a.h5"), "group/cube")
     assert found == pytest.approx(values[::10].mean())
+    pytest.importorskip("dask.array")
+    example = str(EXAMPLES / "disclose_dask.py")
+    found = said(command, tmp_path, example, str(tmp_path / "a.h5"), "group/cube", "7")
+    assert found == pytest.approx([values[at : at + 7].mean() for at in range(0, 50, 7)])
 
 
 def test_the_example_of_zarr(command: Path, tmp_path: Path) -> None:

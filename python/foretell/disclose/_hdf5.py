@@ -60,7 +60,8 @@ def hdf5(
             out.
         name: The path of the dataset in the file.
         file: The `foretell.File` that the dataset's `h5py.File` was made of, if it was made of one.
-        ordered: Whether the selections will be read in this order.
+        ordered: Whether the selections will be read in this order. Hints help most if they will: ``examples/disclose_dask.py``
+            shows how to find out the order of dask's threads.
 
     The plan's iteration raises what h5py raises for a selection that does not fit, `KeyError` for a name that the file does
     not have, `OSError` if it cannot be read, and `ValueError` for a dataset that is not planned: a virtual one, one in

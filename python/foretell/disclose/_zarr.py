@@ -41,7 +41,8 @@ def zarr(array: Any, *selections: Any, ordered: bool = True) -> Plan:
         array: A `zarr.Array`, for selections as between the brackets of ``array[...]``; or its ``oindex``, ``vindex`` or
             ``blocks``, for selections as they take them.
         selections: In the order of reading. By default, all of the array.
-        ordered: Whether the selections will be read in this order.
+        ordered: Whether the selections will be read in this order. Hints help most if they will: ``examples/disclose_dask.py``
+            shows how to find out the order of dask's threads.
 
     The plan's iteration raises what zarr raises for a selection that does not fit, `OSError` if an index of a shard cannot be
     read, and `ValueError` for an array in another kind of store. Chunks that are not there are no error: zarr fills them.
