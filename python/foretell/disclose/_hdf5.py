@@ -130,7 +130,7 @@ def _ranges(dataset: Any, selections: Sequence[Any], file: File | None) -> Itera
 def _known(dataset: Any, file: File | None) -> _Known:
     from h5py import h5d, h5g
 
-    properties, driver = dataset._dcpl, dataset.file.driver
+    properties, driver = dataset.id.get_create_plist(), dataset.file.driver
     layout = properties.get_layout()
     if layout == h5d.VIRTUAL or properties.get_external_count() > 0:
         raise ValueError(f"{dataset.name}: its data is in other files, which is not planned")
