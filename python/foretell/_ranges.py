@@ -53,8 +53,9 @@ class Coming:
 
     def is_ready(self) -> bool:
         """Whether `file` returns or raises without waiting."""
-        if self._opening is not None:
-            return self._opening.is_ready()
+        opening = self._opening  # Another thread may take it.
+        if opening is not None:
+            return opening.is_ready()
         return self._file is not None or self._error is not None
 
     @property
