@@ -53,9 +53,8 @@ class Coming:
 
     def is_ready(self) -> bool:
         """Whether `file` returns or raises without waiting."""
-        opening = self._opening  # Another thread may take it.
-        if opening is not None:
-            return opening.is_ready()
+        if self._opening is not None:
+            return self._opening.is_ready()
         return self._file is not None or self._error is not None
 
     @property

@@ -129,6 +129,15 @@ class SharedComing(Coming):
         with self._lock:
             super().begin(told)
 
+    def is_ready(self) -> bool:
+        """As `Coming.is_ready`; not while another thread waits in `file`, which an `Opening` does not bear."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            return super().is_ready()
+        finally:
+            self._lock.release()
+
     def file(self) -> File:
         """As `Coming.file`."""
         with self._lock:
