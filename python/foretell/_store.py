@@ -6,8 +6,18 @@ import errno
 import io
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, SupportsIndex, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NoReturn,
+    Protocol,
+    Self,
+    SupportsIndex,
+    overload,
+)
 from urllib.parse import unquote, urlsplit
+from weakref import WeakSet
 
 from foretell import _any_order, _foretell, _listing, _ranges
 from foretell._asyncio import Waiting
@@ -21,6 +31,13 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from foretell._types import Ranges
+
+
+class Lender(Protocol):
+    """Has open files that others may read."""
+
+    def lend(self, path: str) -> File | None:
+        """Return the file at `path` if it is open or being opened, after waiting for that."""
 
 
 class Store(_foretell.Store):
@@ -39,6 +56,8 @@ class Store(_foretell.Store):
 
     _reduced: tuple[str, int, int, int | None, float, dict[str, str], bool]
     _folder: _listing.Folder | None
+    _lenders: WeakSet[Lender]
+    """Disclosures that are open."""
 
     def __new__(
         cls,
@@ -123,6 +142,7 @@ class Store(_foretell.Store):
             dict(items),
             bool(shared),
         )
+        self._lenders = WeakSet()
         return self
 
     def __repr__(self) -> str:
@@ -155,6 +175,14 @@ class Store(_foretell.Store):
 
         """
         return File(self, os.fsdecode(path))
+
+    def _lent(self, path: str) -> File | None:
+        """Return the file at `path` if an open disclosure has opened it, or is opening it; it must not be closed."""
+        for lender in tuple(self._lenders):
+            file = lender.lend(path)
+            if file is not None:
+                return file
+        return None
 
     def info(self, path: str | os.PathLike[str]) -> Entry:
         """Look up the file or folder at `path` without opening it; waits for the store's answer.

@@ -17,6 +17,7 @@ concurrency). The current version of an object is read. Nothing can be written.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import operator
 import os
@@ -29,7 +30,7 @@ from fsspec.caching import BaseCache
 from fsspec.implementations.chained import ChainedFileSystem
 
 from foretell import _options, _ranges
-from foretell._errors import NotFound
+from foretell._errors import Changed, NotFound
 from foretell._listing import Entry
 from foretell._store import File, Store, Stream, check_version
 
@@ -452,6 +453,24 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         if self._target is not None:
             self._target.invalidate_cache(None if path is None else self._strip_protocol(path))
 
+    def cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
+    ) -> bytes:
+        """Read a file, or a part of it: limits in bytes, from the end of the file if negative.
+
+        A file that an open disclosure (`foretell.disclosed`) has opened is not opened again: it is read in that version.
+        """
+        store, key = self.store(self._strip_protocol(path))
+        lent = None if kwargs else store._lent(key)
+        if lent is not None:
+            # The file has changed, or the disclosure has ended.
+            with contextlib.suppress(Changed, ValueError):
+                read = _read_of(lent, start, end)
+                if not isinstance(read, Exception):
+                    return lent.read_at(read[1], read[2])
+        found: bytes = super().cat_file(path, start, end, **kwargs)
+        return found
+
     def cat_ranges(
         self,
         paths: Sequence[str],
@@ -474,7 +493,8 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         first, last = _for_each(starts, len(paths)), _for_each(ends, len(paths))
         if len(first) != len(paths) or len(last) != len(paths):
             raise ValueError("there must be as many starts and ends as paths")
-        files = self._opened(paths)
+        lent = self._lent(paths)
+        files = {**self._opened(path for path in paths if path not in lent), **lent}
         streams: dict[int, Stream] = {}
         results: list[bytes | Exception] = []
         try:
@@ -483,11 +503,16 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
                 for path, start, end in zip(paths, first, last, strict=True)
             ]
             _disclose(reads, streams)
-            for read in reads:
+            for at, read in enumerate(reads):
                 try:
                     if isinstance(read, Exception):
                         raise read
-                    results.append(read[0].read_at(read[1], read[2]))
+                    try:
+                        results.append(read[0].read_at(read[1], read[2]))
+                    except (Changed, ValueError):
+                        if paths[at] not in lent:
+                            raise
+                        results.append(self.cat_file(paths[at], first[at], last[at]))
                 except Exception as error:
                     if on_error != "return":
                         raise
@@ -495,10 +520,21 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         finally:
             for stream in streams.values():
                 stream.close()
-            for opened in files.values():
-                if isinstance(opened, File):
+            for path, opened in files.items():
+                if isinstance(opened, File) and path not in lent:
                     opened.close()
         return results
+
+    def _lent(self, paths: Iterable[str]) -> dict[str, File]:
+        """Return the files that open disclosures have opened."""
+        found = {}
+        for path in dict.fromkeys(paths):
+            with contextlib.suppress(OSError):
+                store, key = self.store(path)
+                file = store._lent(key) if store._lenders else None
+                if file is not None:
+                    found[path] = file
+        return found
 
     def _opened(self, paths: Iterable[str]) -> dict[str, File | Exception]:
         """Open all files, many at once. Returns each open file, or the exception of its opening."""

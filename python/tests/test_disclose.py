@@ -269,6 +269,7 @@ with foretell.disclosed(disclose.files(names), plan) as hints:
     file = os.open(f"{path}/odd", os.O_RDONLY)
     data += [os.pread(file, length, offset) for _, offset, length in plan]
     import hashlib
+    hints.wait(60)
     print(hashlib.sha256(b"".join(data)).hexdigest(), *hints.told, hints.ranges, hints.problem)
 """
 

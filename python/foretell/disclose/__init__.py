@@ -12,12 +12,14 @@ The idea is that of "layered disclosure" in Informed Prefetching (Patterson and 
 from foretell.disclose._dataset import dataset
 from foretell.disclose._disclosed import Disclosed, disclosed
 from foretell.disclose._files import files
+from foretell.disclose._hdf5 import hdf5
 from foretell.disclose._npy import npy
 from foretell.disclose._parquet import parquet
 from foretell.disclose._plan import Plan
 from foretell.disclose._root import root
 from foretell.disclose._safetensors import safetensors
 from foretell.disclose._tar import tar, tar_index
+from foretell.disclose._zarr import zarr
 
 __all__ = [
     "Disclosed",
@@ -25,10 +27,12 @@ __all__ = [
     "dataset",
     "disclosed",
     "files",
+    "hdf5",
     "npy",
     "parquet",
     "root",
     "safetensors",
     "tar",
     "tar_index",
+    "zarr",
 ]

@@ -30,15 +30,15 @@ AT_ONCE_S = 0.01
 class Run:
     """Adjacent ranges of one file in a plan; `parts` is `None` for the whole file."""
 
-    __slots__ = ("ordered", "parts", "path", "target")
+    __slots__ = ("parts", "path", "plan", "target")
 
     def __init__(
-        self, target: Target, path: str, parts: list[tuple[int, int]] | None, ordered: bool
+        self, target: Target, path: str, parts: list[tuple[int, int]] | None, plan: Plan
     ) -> None:
         self.target = target
         self.path = path
         self.parts = parts
-        self.ordered = ordered
+        self.plan = plan
 
 
 def runs_of(plan: Plan, targets: Targets) -> Iterator[Run]:
@@ -75,11 +75,13 @@ def runs_of(plan: Plan, targets: Targets) -> Iterator[Run]:
             yield run
         given, path = name, os.fsdecode(name)
         target: Target | None = store
+        if store is not None and path in plan.files:
+            store.know({path: plan.files[path]})
         if target is None:
             path = os.path.abspath(path)
             target = targets.of_path(path)
         parts = None if is_whole else [(offset, length)]
-        run = None if target is None else Run(target, path, parts, plan.ordered)
+        run = None if target is None else Run(target, path, parts, plan)
     if run is not None:
         yield run
     if failed is not None:
@@ -239,9 +241,10 @@ class Disclosed:
             if feed.is_stopped:
                 return True
             try:
-                taken = run.target.hint(run.path, run.parts, run.ordered)
+                taken = run.target.hint(run.path, run.parts, run.plan.ordered)
             except (OSError, ValueError) as error:
-                self.note(error)
+                if not (run.plan.is_sparse and isinstance(error, FileNotFoundError)):
+                    self.note(error)
                 return True
             self.ranges += taken
             if run.parts is None:
@@ -266,6 +269,8 @@ def disclosed(*plans: Plan | Iterable[Range], store: Store | None = None) -> Dis
 
     Returns:
         A context manager. At its end, what was disclosed and not read is given up. `Disclosed.add` discloses further plans.
+        Until then, foretell's file system of fsspec does not open the files of plans again: it reads the versions that were
+        opened for the hints.
 
     Hints are advice. Wrong or outdated ones cost speed and nothing else, and a plan that cannot be made, say because the file
     has no such data set, raises nothing here: `Disclosed.problem` says why.

@@ -37,12 +37,18 @@ class Plan:
         *,
         ordered: bool = True,
         files: Mapping[str, File] | None = None,
+        is_sparse: bool = False,
     ) -> None:
-        """Make a plan whose iterations call `ranges`; `files` are open files of the store that it names, by path."""
+        """Make a plan whose iterations call `ranges`.
+
+        `files` are open files of the store that it names, by path; an iteration may add some. `is_sparse` says that files which
+        are not there are no problem.
+        """
         self._ranges = ranges
         self.store = store
         self.ordered = ordered
-        self.files = dict(files or {})
+        self.files = {} if files is None else files
+        self.is_sparse = is_sparse
 
     def __iter__(self) -> Iterator[Range]:
         return iter(self._ranges())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -116,8 +117,39 @@ class MountTarget:
         self._mount = None
 
 
+class SharedComing(Coming):
+    """A file that is opened in the background, and that several threads wait for."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        super().__init__(store, path)
+        self._lock = threading.RLock()
+
+    def begin(self, told: tuple[_foretell.Completions, int] | None = None) -> None:
+        """As `Coming.begin`."""
+        with self._lock:
+            super().begin(told)
+
+    def is_ready(self) -> bool:
+        """As `Coming.is_ready`; not while another thread waits in `file`, which an `Opening` does not bear."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            return super().is_ready()
+        finally:
+            self._lock.release()
+
+    def file(self) -> File:
+        """As `Coming.file`."""
+        with self._lock:
+            return super().file()
+
+
 class StoreTarget:
-    """A `foretell.Store`. Files are opened in the background, up to 64 at once, and stay open with the hints."""
+    """A `foretell.Store`. Files are opened in the background, up to 64 at once, and stay open with the hints.
+
+    Meanwhile the store lends them to the file system of fsspec, which would have to open each one for a read otherwise: on an
+    object store, that takes as long as the read.
+    """
 
     name = "store"
 
@@ -125,7 +157,9 @@ class StoreTarget:
         self._store = store
         self._stream = Stream(store)
         self._open: dict[str, File] = dict(files)
-        self._coming: OrderedDict[str, Coming] = OrderedDict()
+        self._coming: OrderedDict[str, SharedComing] = OrderedDict()
+        self._process = os.getpid()
+        store._lenders.add(self)
 
     def know(self, files: Mapping[str, File]) -> None:
         """Note files that are open already."""
@@ -133,7 +167,7 @@ class StoreTarget:
 
     def expect(self, path: str) -> None:
         if path not in self._open and path not in self._coming:
-            self._coming[path] = Coming(self._store, path)
+            self._coming[path] = SharedComing(self._store, path)
             self._begin()
 
     def _begin(self) -> None:
@@ -154,10 +188,26 @@ class StoreTarget:
         file = self._open.get(path)
         if file is None:
             self.expect(path)
-            coming = self._coming.pop(path)
-            self._begin()
-            file = self._open[path] = coming.file()
+            try:
+                # It is lent at any time: from here, and then from there.
+                file = self._open[path] = self._coming[path].file()
+            finally:
+                del self._coming[path]
+                self._begin()
         return file
+
+    def lend(self, path: str) -> File | None:
+        """Return a file that is open or being opened here, after waiting for that.
+
+        Any thread may call it. A forked child opens its files itself.
+        """
+        if self._process != os.getpid():
+            return None
+        coming, file = self._coming.get(path), self._open.get(path)
+        if file is None and coming is not None:
+            with contextlib.suppress(OSError):  # The borrower opens it, and sees.
+                return coming.file()
+        return None if file is None or file.closed else file
 
     def hint(self, path: str, parts: Parts, ordered: bool) -> int:
         self._file(path).hint(parts, stream=self._stream, ordered=ordered)
@@ -165,11 +215,13 @@ class StoreTarget:
 
     def cancel(self) -> None:
         self._stream.cancel()
-
-    def close(self) -> None:
-        self._stream.close()
         self._open.clear()
         self._coming.clear()
+
+    def close(self) -> None:
+        self._store._lenders.discard(self)
+        self.cancel()
+        self._stream.close()
 
 
 class Targets:
