@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from foretell._loading._feed import Feed
     from foretell._types import Ranges
 
 
@@ -39,6 +40,8 @@ class Store(_foretell.Store):
 
     _reduced: tuple[str, int, int, int | None, float, dict[str, str], bool]
     _folder: _listing.Folder | None
+    # Loaders that open files ahead; see `foretell.torch`.
+    _feeds: tuple[Feed, ...] = ()
 
     def __new__(
         cls,
@@ -154,7 +157,13 @@ class Store(_foretell.Store):
             RuntimeError: The store is closed.
 
         """
-        return File(self, os.fsdecode(path))
+        name = os.fsdecode(path)
+        return self._opened_ahead(name) or File(self, name)
+
+    def _opened_ahead(self, name: str) -> File | None:
+        """Return a file that a loader has opened in this process for a hint, if there is one."""
+        found = (feed.take(name) for feed in self._feeds if feed.process == os.getpid())
+        return next((file for file in found if file is not None), None)
 
     def info(self, path: str | os.PathLike[str]) -> Entry:
         """Look up the file or folder at `path` without opening it; waits for the store's answer.
