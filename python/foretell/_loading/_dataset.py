@@ -2,8 +2,8 @@
 
 A process is told by the notes of its batches (`_notes`) which batches come later, and takes those that are its own: a
 loader gives batch i to worker i modulo the number of workers. It discloses their ranges, and reads. Each process discloses
-what it reads itself, so all three receivers match the reads: the manager of ``foretell run``, a mount, and a `foretell.Store`, whose cache
-belongs to the process.
+what it reads itself, so all three receivers match the reads: the manager of ``foretell run``, a mount, and a `foretell.Store`,
+whose cache belongs to the process.
 
 If a batch comes that was not expected (the loader gave up an epoch, or gives batches to workers out of turn), the rest is given
 up, and disclosing begins anew with this batch.
@@ -11,6 +11,7 @@ up, and disclosing begins anew with this batch.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections import deque
@@ -61,13 +62,8 @@ class Ahead:
         if note.key[1] % workers != worker:
             return  # It is not known which batches this worker gets.
         latest = self._batches[-1][0] if self._batches else note.key
-        self.disclose(
-            [
-                (key, later)
-                for key, later in note.later
-                if key > latest and key[1] % workers == worker and self._lives_until(key, note.key)
-            ]
-        )
+        later = note.batches(latest, worker, workers)
+        self.disclose([one for one in later if self._lives_until(one[0], note.key)])
 
     def _lives_until(self, later: Key, now: Key) -> bool:
         """Whether this process will read a later batch: a worker may end with its epoch."""
@@ -114,6 +110,10 @@ class Ahead:
     def _done(self) -> None:
         for _, feed in self._feeds.values():
             feed.done(self.read)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.cancel()
 
     @property
     def taken(self) -> int:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from foretell._ranges import OPENINGS, Coming
@@ -78,10 +79,11 @@ class Feed:
         self._files: OrderedDict[str, Coming] = OrderedDict()
         # Files that are open for a hint, and that the data set has not taken.
         self._open: dict[str, File] = {}
-        self._opening: set[str] = set()
+        # Runs whose files are being opened, by path.
+        self._opening: Counter[str] = Counter()
         self._streams: deque[tuple[Stream, int]] = deque()
         self._runs = 0
-        self._ahead: deque[int] = deque()
+        self._ahead: deque[tuple[int, str]] = deque()
         self._is_closed = False
         self._thread: threading.Thread | None = None
         self.taken = 0
@@ -97,25 +99,28 @@ class Feed:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._go, name="foretell-feed", daemon=True)
                 self._thread.start()
+            self._begin()
             self._changed.notify_all()
 
     def done(self, item: int) -> None:
         """Note that the items up to this one have been read."""
         with self._changed:
-            while self._ahead and self._ahead[0] <= item:
-                self._ahead.popleft()
+            while self._ahead and self._ahead[0][0] <= item:
+                _, path = self._ahead.popleft()
+                self._open.pop(path, None)
             while self._queue and self._queue[0].item <= item:
                 self._leave(self._queue.popleft())
             while self._streams and self._streams[0][1] <= item:
                 self._streams.popleft()[0].close()
                 self._runs = self._runs if self._streams else 0
-            if not self._ahead and not self._queue:
-                self._open.clear()
             self._changed.notify_all()
 
     def _leave(self, run: Run) -> None:
-        if run.path in self._opening and not any(one.path == run.path for one in self._queue):
-            self._opening.discard(run.path)
+        """Note that a run has left the queue."""
+        if run.coming is not None:
+            self._opening[run.path] -= 1
+            if not self._opening[run.path]:
+                del self._opening[run.path]
 
     def take(self, path: str) -> File | None:
         """Return the file that was opened for a hint, perhaps waiting for that; `None` if there is none."""
@@ -126,13 +131,15 @@ class Feed:
             if file is None:
                 return None
             coming = self._files.pop(path, None)
-            for run, _ in zip(self._queue, range(OPENINGS), strict=False):
+            for run in islice(self._queue, OPENINGS):
                 run.is_given = run.is_given or (coming is not None and run.coming is coming)
             self.taken += 1
             return file
 
     def close(self) -> None:
-        """Give up what was disclosed and not read."""
+        """Give up what was disclosed and not read. Does nothing in a forked child."""
+        if self.process != os.getpid():
+            return
         with self._changed:
             self._is_closed = True
             self._queue.clear()
@@ -144,19 +151,23 @@ class Feed:
             self._changed.notify_all()
 
     def _next(self) -> Run | None:
-        """Wait for the next run, and begin to open its file and those of the next ones."""
+        """Wait for the next run."""
         with self._changed:
             while not self._is_closed and not (self._queue and len(self._ahead) < OPEN_AHEAD):
                 self._changed.wait()
             if self._is_closed:
                 return None
-            room = OPEN_AHEAD - len(self._ahead)
-            for run, _ in zip(self._queue, range(min(OPENINGS, room)), strict=False):
-                if run.coming is None:
-                    run.coming = self._coming(run.path)
-                    run.coming.begin()
-                    self._opening.add(run.path)
+            self._begin()
             return self._queue[0]
+
+    def _begin(self) -> None:
+        """Begin to open the files of the next runs, as far as there is room."""
+        room = min(OPENINGS, OPEN_AHEAD - len(self._ahead))
+        for run in islice(self._queue, max(room, 0)):
+            if run.coming is None:
+                run.coming = self._coming(run.path)
+                run.coming.begin()
+                self._opening[run.path] += 1
 
     def _coming(self, path: str) -> Coming:
         coming = self._files.get(path)
@@ -197,6 +208,6 @@ class Feed:
         self._runs += 1
         with contextlib.suppress(OSError, ValueError):
             file.hint(run.parts, stream=stream)
-        self._ahead.append(run.item)
+        self._ahead.append((run.item, run.path))
         if not run.is_given:
             self._open[run.path] = file

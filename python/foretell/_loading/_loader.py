@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from foretell._store import Store
 
 
-class DataLoader(torch.utils.data.DataLoader[Any]):
+class DataLoader(torch.utils.data.DataLoader[Any]):  # type: ignore[misc]
     """torch's `DataLoader`, whose workers disclose what they will read.
 
     Args:

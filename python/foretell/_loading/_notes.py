@@ -6,18 +6,45 @@ index. So it works for any number of workers and any way of starting them, and n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 Key = tuple[int, int]
 """Number of an epoch, and number of a batch in it; both from 0."""
 
 
+class Later(NamedTuple):
+    """Batches of an epoch, from `number` on: `items` are the batches; or indices, `size` of which are a batch."""
+
+    epoch: int
+    number: int
+    size: int
+    items: list[Any]
+
+    def batches(self, after: Key, worker: int, workers: int) -> Iterator[tuple[Key, list[Any]]]:
+        """Yield keys and indices of the batches after the one named that belong to a worker."""
+        size = max(self.size, 1)
+        end = self.number + -(-len(self.items) // size)
+        first = self.number
+        if self.epoch <= after[0]:
+            first = end if self.epoch < after[0] else max(first, after[1] + 1)
+        first += (worker - first) % workers
+        for number in range(first, end, workers):
+            at = (number - self.number) * size
+            some = self.items[at : at + size] if self.size else self.items[at]
+            yield (self.epoch, number), some
+
+
 class Note(NamedTuple):
-    """What is known when a batch is drawn: its own key, and the keys and indices of later batches, in the order of drawing."""
+    """What is known when a batch is drawn: its own key, and later batches, in the order of drawing."""
 
     key: Key
-    later: list[tuple[Key, list[Any]]]
+    later: list[Later]
+
+    def batches(self, after: Key, worker: int, workers: int) -> Iterator[tuple[Key, list[Any]]]:
+        """As `Later.batches`, of all later batches."""
+        for later in self.later:
+            yield from later.batches(after, worker, workers)
 
 
 class Batch(list[Any]):

@@ -1,7 +1,7 @@
 """Samplers whose order is known some way ahead.
 
 A wrapped sampler yields what it would yield without, in the same order. But it is drawn `ahead` indices early, so that
-each batch can say which batches come next (`_notes`). This never draws a whole epoch at once, so an endless sampler is no problem.
+each batch can say which batches come next (`_notes`). An endless sampler is no problem.
 
 The state of a sampler is that of what was *yielded*, not of what was drawn: a copy of the sampler's own state is taken from
 time to time, and the number of items that were yielded since is kept beside it.
@@ -16,7 +16,7 @@ from functools import partial
 from itertools import count, islice
 from typing import Any
 
-from foretell._loading._notes import Batch, Key, Note, with_note
+from foretell._loading._notes import Batch, Later, Note, with_note
 from foretell.disclose import Disclosed
 from foretell.disclose._plan import Plan
 
@@ -123,12 +123,12 @@ class DisclosedSampler:
         if name == "sampler" or (name.startswith("__") and name.endswith("__")):
             raise AttributeError(name)
         found = getattr(self.sampler, name)
-        own = {
+        own: dict[str, Callable[..., Any]] = {
             "set_epoch": self._set_epoch,
             "state_dict": self._state_dict,
             "load_state_dict": self._load_state_dict,
-        }.get(name)
-        return found if own is None else partial(own, found)
+        }
+        return partial(own[name], found) if name in own else found
 
     def _set_epoch(self, found: Callable[..., Any], epoch: int, *rest: Any, **named: Any) -> Any:
         self._told_epoch = epoch
@@ -222,18 +222,17 @@ class DisclosedSampler:
         """Say which batches come after the one at `position`, whose first item has been taken from the window."""
         size = self._batch_size
         number = position // size
-        later = list(batches(epoch, size - 1, size, number + 1))
+        later = [later_of(epoch, size - 1, size, number + 1)]
         if self._coming is not None and self._current is epoch:
-            later += batches(self._coming[0], 0, size, 0)
+            later.append(later_of(self._coming[0], 0, size, 0))
         return Note((epoch.number, number), later)
 
 
-def batches(epoch: Epoch, first: int, size: int, number: int) -> Iterator[tuple[Key, list[Any]]]:
-    """Yield the batches of an epoch's window from its item `first` on. One that is not complete yet is left for later."""
+def later_of(epoch: Epoch, first: int, size: int, number: int) -> Later:
+    """Return the batches of an epoch's window from its item `first` on. One that is not complete yet is left for later."""
     items = list(islice(epoch.window, first, None))
-    for at in range(0, len(items), size):
-        some = items[at : at + size]
-        if len(some) < size and not epoch.is_drawn:
-            return
-        yield (epoch.number, number), list(some[0]) if isinstance(some[0], list) else some
-        number += 1
+    if items and isinstance(items[0], list):
+        return Later(epoch.number, number, 0, items)
+    if not epoch.is_drawn:
+        del items[len(items) - len(items) % size :]
+    return Later(epoch.number, number, size, items)
