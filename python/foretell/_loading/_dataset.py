@@ -11,7 +11,6 @@ up, and disclosing begins anew with this batch.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections import deque
@@ -112,8 +111,10 @@ class Ahead:
             feed.done(self.read)
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):
+        try:
             self.cancel()
+        except Exception:  # The interpreter ends.
+            return
 
     @property
     def taken(self) -> int:
