@@ -79,7 +79,7 @@ def of_s3fs():
     fs = s3fs.S3FileSystem(
         key=KEY, secret=SECRET, endpoint_url=ENDPOINT, client_kwargs=client, skip_instance_cache=True
     )
-    return lambda path, offset, length: fs.cat_file(f"data/{path}", offset, offset + length)
+    return lambda path, offset, length: fs.cat_file(f"data/{path}", start=offset, end=offset + length)
 
 
 def of_obstore():
@@ -93,7 +93,7 @@ def of_obstore():
         region="us-east-1",
         client_options={"allow_http": True},
     )
-    return lambda path, offset, length: bytes(fs.cat_file(f"data/{path}", offset, offset + length))
+    return lambda path, offset, length: bytes(fs.cat_file(f"data/{path}", start=offset, end=offset + length))
 
 
 def of_path(folder):
@@ -133,7 +133,9 @@ def loader(kind, data, workers, folder):
         return foretell.torch.DataLoader(items, store=store, **given)
     if kind == "litdata":
         import litdata
+        from litdata.streaming import downloader
 
+        downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # The store here has no certificate.
         options = {
             "endpoint_url": ENDPOINT,
             "aws_access_key_id": KEY,
@@ -143,26 +145,26 @@ def loader(kind, data, workers, folder):
         items = litdata.StreamingDataset(
             f"s3://data/litdata-{data}", cache_dir=folder, storage_options=options, shuffle=True
         )
-        return litdata.StreamingDataLoader(items, batch_size=BATCH, num_workers=workers)
+        return litdata.StreamingDataLoader(items, batch_size=BATCH, num_workers=workers, collate_fn=lengths)
     if kind == "MosaicML Streaming":
         import streaming
 
+        streaming.base.util.clean_stale_shared_memory()
         os.environ["S3_ENDPOINT_URL"] = ENDPOINT
         items = streaming.StreamingDataset(
             remote=f"s3://data/mds-{data}", local=folder, shuffle=True, batch_size=BATCH
         )
-        return DataLoader(items, batch_size=BATCH, num_workers=workers)
+        return DataLoader(items, batch_size=BATCH, num_workers=workers, collate_fn=lengths)
     make = {"s3fs": of_s3fs, "obstore": of_obstore}.get(kind) or of_path(folder)
     return DataLoader(Items(data, make), **given)
 
 
-def size_of(batch):
-    """Items and bytes of a batch."""
-    if isinstance(batch, dict):
-        batch = batch["x"]
-    if isinstance(batch, torch.Tensor):
-        return len(batch), int(batch.sum())
-    return len(batch), sum(len(one) for one in batch)
+def lengths(items):
+    """Lengths of items of MosaicML Streaming or litData."""
+    items = [item["x"] if isinstance(item, dict) else item for item in items]
+    return torch.tensor(
+        [memoryview(item).nbytes if isinstance(item, bytes) else item.nbytes for item in items]
+    )
 
 
 def main():
@@ -174,9 +176,8 @@ def main():
     items = size = 0
     is_cut = False
     for batch in batches:
-        count, length = size_of(batch)
-        items += count
-        size += length
+        items += len(batch)
+        size += int(batch.sum())
         if time.monotonic() - began > float(seconds):
             is_cut = True
             break

@@ -34,7 +34,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 COMMAND = os.environ.get("FORETELL", str(HERE.parents[1] / "target/release/foretell"))
 # Rates that a processor of two cores serves with ease, so that only the loader decides how much of it is used.
-LIMIT_MB_S = {"files": 15, "records": 100}
+LIMIT_MB_S = {"files": 16, "records": 100}
 KINDS = [
     "foretell",
     "foretell, not disclosed",
@@ -45,6 +45,8 @@ KINDS = [
     "litdata",
     "MosaicML Streaming",
 ]
+# Those whose epochs are measured to the end, up to this time: for the others the rate is the same throughout.
+FULL, FULL_S = {"foretell", "litdata", "MosaicML Streaming"}, 110
 # Pythons with the packages that contradict those of the others.
 PYTHONS = {
     "litdata": os.environ.get("LITDATA_PYTHON"),
@@ -111,7 +113,13 @@ def measure(kind, data, workers, given, number):
             environment["SEED"] = str(number)
             with mount(kind, point, scratch, environment):
                 words = [PYTHONS.get(kind) or sys.executable, str(HERE / "client.py")]
-                words += [kind, data, str(workers), str(given.seconds), str(point)]
+                words += [
+                    kind,
+                    data,
+                    str(workers),
+                    str(FULL_S if kind in FULL else given.seconds),
+                    str(point),
+                ]
                 done = subprocess.run(
                     words,
                     stdout=subprocess.PIPE,
@@ -190,7 +198,7 @@ def main():
     arguments.add_argument("--only", help="loaders whose name has this word")
     arguments.add_argument("--data", choices=["files", "records"])
     arguments.add_argument("--workers", default="0,2,4")
-    arguments.add_argument("--seconds", type=float, default=60, help="after which an epoch is given up")
+    arguments.add_argument("--seconds", type=float, default=10, help="after which a slow epoch is given up")
     arguments.add_argument("--folder", type=Path, help="where the data is, or is written")
     arguments.add_argument("--lock", help="a file to lock during each measurement")
     arguments.add_argument("--json", type=Path)

@@ -329,3 +329,11 @@ def test_an_order_of_a_random_sampler() -> None:
     order = plain_orders(1)[0]
     assert sorted(order) == list(range(100))
     assert order != random.sample(range(100), 100)
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_the_example(data: Path, workers: str) -> None:
+    example = Path(__file__).parents[2] / "examples/disclose_loader.py"
+    words = [sys.executable, str(example), str(data / "sub"), workers]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, timeout=HANG_S)
+    assert done.stdout == f"100 files, {sum(range(1000, 1100))} bytes\n"
