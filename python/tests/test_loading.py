@@ -401,3 +401,21 @@ def test_an_index_is_an_integer() -> None:
     index = next(iter(disclose_sampler([5])))
     assert isinstance(index, Index)
     assert [10, 11, 12, 13, 14, 15][index] == 15
+
+
+def test_files_of_fsspec_are_those_that_were_opened_for_hints(slow: Served, data: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    fs = fsspec.filesystem("foretell", target_protocol="s3", settings=slow.settings)
+    store, _ = fs.store("data/sub")
+
+    class OfFsspec(Files):
+        def __getitem__(self, index: int) -> bytes:
+            with fs.open(f"data/{self.names[index]}") as file:
+                assert file.path == f"data/{self.names[index]}"
+                return bytes(file.read())
+
+    files = OfFsspec(store, [f"sub/{number}.bin" for number in range(100)])
+    dataset = disclose_dataset(files, store=store)
+    found = [dataset[index] for index in disclose_sampler(range(100), ahead=40)]
+    assert found == contents(data, files, range(100))
+    assert dataset._here().taken >= 90
