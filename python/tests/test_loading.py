@@ -6,6 +6,7 @@ import itertools
 import os
 import pickle
 import random
+import subprocess
 import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -419,3 +420,29 @@ def test_files_of_fsspec_are_those_that_were_opened_for_hints(slow: Served, data
     found = [dataset[index] for index in disclose_sampler(range(100), ahead=40)]
     assert found == contents(data, files, range(100))
     assert dataset._here().taken >= 90
+
+
+@pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="no FUSE")
+def test_names_on_a_mount_are_looked_up_ahead(data: Path, command: Path, tmp_path: Path) -> None:
+    class OfMount:
+        def __getitem__(self, index: int) -> bytes:
+            return (tmp_path / f"sub/{index}.bin").read_bytes()
+
+        def foretell_plan(self, index: int) -> Any:
+            return [
+                (str(tmp_path / f"sub/{index}.bin"), 0, 100),
+                (str(tmp_path / f"sub/{index}.bin"), 500, None),
+            ]
+
+    subprocess.run([str(command), "mount", str(data), str(tmp_path)], check=True, timeout=300)
+    try:
+        dataset = disclose_dataset(OfMount())
+        found = [dataset[index] for index in disclose_sampler(range(100), ahead=40)]
+        assert found == [(data / f"sub/{index}.bin").read_bytes() for index in range(100)]
+        names = dataset._here().names
+        assert names is not None
+        assert 80 <= names.looked_up <= 100
+        del dataset, names
+        gc.collect()
+    finally:
+        subprocess.run([str(command), "unmount", str(tmp_path)], check=True, timeout=300)

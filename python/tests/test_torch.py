@@ -222,6 +222,17 @@ def test_the_manager_of_a_run_is_told(data: Path, command: Path, tmp_path: Path)
     assert json.loads(report.read_text())["hints"]
 
 
+@pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="no FUSE")
+def test_a_mount_is_told(data: Path, command: Path, tmp_path: Path) -> None:
+    subprocess.run([str(command), "mount", str(data), str(tmp_path)], check=True, timeout=HANG_S)
+    try:
+        program = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+        done = subprocess.run(program, stdout=subprocess.PIPE, text=True, timeout=HANG_S)
+        assert done.stdout.split() == ["True", "True"]
+    finally:
+        subprocess.run([str(command), "unmount", str(tmp_path)], check=True, timeout=HANG_S)
+
+
 INTERRUPTED = """
 import sys, signal
 import torch, foretell

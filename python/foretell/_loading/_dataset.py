@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretell._errors import Changed
 from foretell._loading._feed import Feed
+from foretell._loading._names import Names
 from foretell._loading._notes import Batch, Key, Note, plain
 from foretell.disclose import Disclosed
 from foretell.disclose._plan import Plan, Range
@@ -38,6 +39,8 @@ class Ahead:
         self._store = store
         self._hints = Disclosed()
         self._feeds: dict[int, tuple[Store, Feed]] = {}
+        self.names: Names | None = None
+        self._last_name = ""
         # Batches that were disclosed: their keys, and the number of their last item.
         self._batches: deque[tuple[Key, int]] = deque()
         self._items = 0
@@ -72,6 +75,7 @@ class Ahead:
         """Disclose batches, after those so far."""
         of_stores: dict[int, list[tuple[int, Range]]] = {}
         paths: list[Range] = []
+        names: list[tuple[int, str]] = []
         for key, indices in batches:
             for index in indices:
                 self._items += 1
@@ -84,6 +88,7 @@ class Ahead:
                 store = plan.store if isinstance(plan, Plan) else self._store
                 if store is None:
                     paths += ranges
+                    names += [(self._items, path) for path, _, _ in ranges]
                     continue
                 if id(store) not in self._feeds:
                     self._feeds[id(store)] = store, self._feed(store)
@@ -94,6 +99,18 @@ class Ahead:
             self._feeds[number][1].add(items)
         if paths:
             self._hints.add(paths)
+            self._look_up(names)
+
+    def _look_up(self, names: list[tuple[int, str]]) -> None:
+        """Look up those that are on a mount, each once if it comes several times in succession."""
+        wanted = []
+        for item, path in names:
+            if path != self._last_name and self._hints.is_on_mount(path):
+                wanted.append((item, path))
+            self._last_name = path
+        if wanted:
+            self.names = self.names or Names()
+            self.names.add(wanted)
 
     @staticmethod
     def _feed(store: Store) -> Feed:
@@ -109,6 +126,8 @@ class Ahead:
     def _done(self) -> None:
         for _, feed in self._feeds.values():
             feed.done(self.read)
+        if self.names is not None:
+            self.names.done(self.read)
 
     def __del__(self) -> None:
         try:
@@ -125,6 +144,9 @@ class Ahead:
         """Give up what was disclosed and not read."""
         self._batches.clear()
         self._hints.cancel()
+        if self.names is not None:
+            self.names.close()
+            self.names = None
         for store, feed in self._feeds.values():
             feed.close()
             store._feeds = tuple(one for one in store._feeds if one is not feed)
