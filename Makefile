@@ -4,7 +4,7 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help build run test test-python check check-deep docs bench bench-peers install install-files uninstall clean setup-tests
+.PHONY: help build run test test-python check check-deep docs bench bench-loader bench-peers install install-files uninstall clean setup-tests
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -63,6 +63,9 @@ bench: ## Measure, and print the figures of docs/results/performance.md and advi
 
 bench-peers: build ## Measure foretell beside other clients of object stores; needs a package index
 	scripts/bench-peers --plot $(TARGET_DIR)/peers.svg
+
+bench-loader: build ## Measure loaders of torch over a slow store; needs a package index
+	scripts/bench-loader
 
 install: build ## Install below PREFIX (/usr/local)
 	@$(MAKE) --no-print-directory install-files

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from foretell._loading._feed import Feed
     from foretell._types import Ranges
 
 
@@ -58,6 +59,8 @@ class Store(_foretell.Store):
     _folder: _listing.Folder | None
     _lenders: WeakSet[Lender]
     """Disclosures that are open."""
+    # Loaders that open files ahead; see `foretell.torch`.
+    _feeds: tuple[Feed, ...] = ()
 
     def __new__(
         cls,
@@ -174,7 +177,13 @@ class Store(_foretell.Store):
             RuntimeError: The store is closed.
 
         """
-        return File(self, os.fsdecode(path))
+        name = os.fsdecode(path)
+        return self._opened_ahead(name) or File(self, name)
+
+    def _opened_ahead(self, name: str) -> File | None:
+        """Return a file that a loader has opened in this process for a hint, if there is one."""
+        found = (feed.take(name) for feed in self._feeds if feed.process == os.getpid())
+        return next((file for file in found if file is not None), None)
 
     def _lent(self, path: str) -> File | None:
         """Return the file at `path` if an open disclosure has opened it, or is opening it; it must not be closed."""

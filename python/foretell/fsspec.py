@@ -22,7 +22,7 @@ import datetime
 import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn, SupportsIndex
+from typing import Any, NoReturn, SupportsIndex, cast
 from urllib.parse import urlsplit
 
 import fsspec
@@ -80,7 +80,12 @@ class ForetellFile(File):
     def at(cls, fs: ForetellFileSystem, path: str) -> ForetellFile:
         """Open the file at `path`."""
         store, key = fs.store(path)
-        file = cls(store, key)
+        opened = store._opened_ahead(key)
+        if opened is None:
+            file = cls(store, key)
+        else:
+            opened.__class__ = cls
+            file = cast("ForetellFile", opened)
         file.fs, file.path, file.blocksize = fs, path, fs.blocksize
         return file
 

@@ -181,6 +181,10 @@ class Disclosed:
         """Who was told so far: "run", "mount" and "store". Empty if nobody listens, so that hints have no effect."""
         return sorted({target.name for target in self._targets.all()})
 
+    def is_on_mount(self, path: str) -> bool:
+        """Whether a path of this machine is on a foretell mount."""
+        return self._targets.is_on_mount(os.path.abspath(path))
+
     def add(self, *plans: Plan | Iterable[Range], store: Store | None = None) -> None:
         """Disclose further plans, whose reads come after those so far; as `foretell.disclosed`."""
         if self._is_closed or self._process != os.getpid():

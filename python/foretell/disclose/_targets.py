@@ -258,6 +258,10 @@ class Targets:
             self._run = None if manager is None else RunTarget(manager)
         return self._run
 
+    def is_on_mount(self, path: str) -> bool:
+        """Whether a path is on a foretell mount."""
+        return bool(self._points) and self._point(path) is not None
+
     def _point(self, path: str) -> str | None:
         def above(place: str) -> str | None:
             return max(
