@@ -1,137 +1,33 @@
 //! A process that reads the cache of another one.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::io::{self, IoSliceMut, Read, Write};
+use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use foretell_policy::{Block, FileId, Segment};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::far::FarSlab;
 use super::ring::{Ring, Told};
+use super::waiting::{Answered, Done, Heard, Part, Pending, Reading, Waiting, hear};
 use super::wire::{READ_MAX_BYTES, SEGMENTS_MAX, ToClient, ToServer, VERSION};
 use super::{address, is_own};
 use crate::error::{BackendError, OpenError, ReadError};
 use crate::file::{Lent, Partly};
 use crate::stats::Stats;
 
-/// Longest body that a server sends: the data of a read, or a long error.
-const ANSWER_MAX_BYTES: usize = READ_MAX_BYTES as usize + 4096;
 /// Time after which a waiting read asks again whether it is given up.
 const ASK_EVERY: Duration = Duration::from_millis(50);
-/// While nothing comes, the thread looks so often whether an answer is overdue.
-const OVERDUE_EVERY: Duration = Duration::from_millis(500);
 /// Longest wait for the server's first answer.
 const WELCOME_WITHIN: Duration = Duration::from_secs(2);
-
-/// What is waiting for an answer.
-enum Pending {
-    Open(SyncSender<Result<Answered, BackendError>>),
-    Read(Part),
-    Stats(SyncSender<Stats>),
-}
-
-/// An opened file, as the server answers.
-struct Answered {
-    handle: u32,
-    file: FileId,
-    size_bytes: u64,
-    version: Vec<u8>,
-}
-
-/// A part of a read, and where its bytes go.
-struct Part {
-    reading: Arc<Reading>,
-    /// Where it begins in the read.
-    from: usize,
-    length: usize,
-}
-
-type Done = Box<dyn FnOnce(Result<usize, ReadError>) + Send>;
-
-/// A read, some of whose parts have not arrived.
-struct Reading {
-    lent: Lent,
-    path: Arc<str>,
-    length: usize,
-    left: AtomicUsize,
-    error: Mutex<Option<(u64, BackendError)>>,
-    done: Mutex<Option<Done>>,
-}
-
-impl Reading {
-    /// A part is done with. The last one calls back.
-    fn settled(&self) {
-        if self.left.fetch_sub(1, Ordering::AcqRel) != 1 {
-            return;
-        }
-        let lock = |error: PoisonError<_>| error.into_inner();
-        let error = self.error.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(done) = self.done.lock().unwrap_or_else(lock).take() else { return };
-        done(match error {
-            None => Ok(self.length),
-            Some((offset_bytes, cause)) => {
-                Err(ReadError { path: Arc::clone(&self.path), offset_bytes, cause })
-            }
-        });
-    }
-
-    /// A part has failed. The error of the first in the file counts.
-    fn failed(&self, offset_bytes: u64, cause: BackendError) {
-        let mut error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
-        if error.as_ref().is_none_or(|(before, _)| offset_bytes < *before) {
-            *error = Some((offset_bytes, cause));
-        }
-    }
-}
-
-/// Requests in flight, which the thread that hears the server shares.
-struct Waiting {
-    /// With the time of asking.
-    pending: Mutex<HashMap<u64, (Instant, Pending)>>,
-    is_lost: AtomicBool,
-    /// How long an answer may take.
-    patience: Duration,
-}
-
-impl Waiting {
-    fn take(&self, id: u64) -> Option<Pending> {
-        self.pending
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&id)
-            .map(|(_, pending)| pending)
-    }
-
-    /// Whether a request has waited for too long: the server has been stopped, say.
-    fn is_overdue(&self) -> bool {
-        let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        pending.values().any(|(asked_at, _)| asked_at.elapsed() > self.patience)
-    }
-
-    /// The server has gone: nothing more will be answered.
-    fn lose(&self) {
-        self.is_lost.store(true, Ordering::SeqCst);
-        let pending =
-            std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner));
-        for (_, pending) in pending.into_values() {
-            if let Pending::Read(part) = pending {
-                part.reading.failed(0, BackendError::Lost);
-                part.reading.settled();
-            } // The receivers of the others find that the senders have gone.
-        }
-    }
-}
 
 struct Link {
     /// Messages to the server. A lock for each message keeps them whole.
@@ -305,89 +201,6 @@ pub(super) fn pass_on_welcome(from: &UnixStream, to: &UnixStream) {
     let block_bytes = block_bytes as u32;
     let message = ToClient::Welcome { frames, block_bytes }.encode();
     super::server::send_with(to, &message, &[memory.as_fd(), ring.as_fd()]).unwrap();
-}
-
-/// What the server says, until it has gone.
-struct Heard {
-    socket: UnixStream,
-    process: OwnedFd,
-    waiting: Arc<Waiting>,
-}
-
-impl Read for Heard {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let mut fds = [
-                PollFd::new(&self.socket, PollFlags::IN),
-                PollFd::new(&self.process, PollFlags::IN),
-            ];
-            let is_idle = poll(&mut fds, Timespec::try_from(OVERDUE_EVERY).ok().as_ref())? == 0;
-            let (has_more, is_over) = (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
-            if has_more {
-                return self.socket.read(to);
-            }
-            if is_over || (is_idle && self.waiting.is_overdue()) {
-                return Ok(0);
-            }
-        }
-    }
-}
-
-/// Hears the server until it or the client has gone; the work of a thread.
-fn hear(heard: Heard, waiting: &Waiting) {
-    let mut from = io::BufReader::with_capacity(64 << 10, heard);
-    while hear_one(&mut from, waiting).is_some() {}
-    // Threads that are about to send, or wait until they can, end too.
-    let _ = from.get_ref().socket.shutdown(Shutdown::Both);
-    waiting.lose();
-}
-
-fn hear_one(socket: &mut impl Read, waiting: &Waiting) -> Option<()> {
-    let mut head = [0; 4];
-    socket.read_exact(&mut head).ok()?;
-    let length = u32::from_ne_bytes(head) as usize;
-    if length > ANSWER_MAX_BYTES {
-        return None;
-    }
-    let mut body = vec![0; length];
-    socket.read_exact(&mut body).ok()?;
-    match ToClient::decode(&body)? {
-        ToClient::Welcome { .. } => return None,
-        ToClient::Opened { id, handle, file, size_bytes, version } => {
-            if let Some(Pending::Open(sender)) = waiting.take(id) {
-                let file = FileId(file);
-                let _ = sender.send(Ok(Answered { handle, file, size_bytes, version }));
-            }
-        }
-        ToClient::Data { id, bytes } => {
-            let Some(Pending::Read(part)) = waiting.take(id) else { return Some(()) };
-            if bytes.len() == part.length {
-                // SAFETY: this part of the memory is lent to this answer alone, until the read has settled.
-                unsafe {
-                    let to = part.reading.lent.start().add(part.from);
-                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, part.length);
-                }
-            } else {
-                // Files do not grow or shrink while they are open.
-                part.reading.failed(0, BackendError::Changed);
-            }
-            part.reading.settled();
-        }
-        ToClient::Failed { id, offset_bytes, cause } => match waiting.take(id) {
-            Some(Pending::Open(sender)) => drop(sender.send(Err(cause))),
-            Some(Pending::Read(part)) => {
-                part.reading.failed(offset_bytes, cause);
-                part.reading.settled();
-            }
-            _ => {}
-        },
-        ToClient::Stats { id, json } => {
-            if let Some(Pending::Stats(sender)) = waiting.take(id) {
-                let _ = sender.send(serde_json::from_slice(&json).ok()?);
-            }
-        }
-    }
-    Some(())
 }
 
 /// One version of a file, open in the cache of another process. Its methods are those of [`File`](crate::File).

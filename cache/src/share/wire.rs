@@ -80,10 +80,6 @@ pub(crate) enum ToClient {
         size_bytes: u64,
         version: Vec<u8>,
     },
-    Data {
-        id: u64,
-        bytes: Vec<u8>,
-    },
     /// An open or a read has failed; a read at this offset.
     Failed {
         id: u64,
@@ -228,12 +224,20 @@ impl ToServer {
 }
 
 impl ToClient {
-    /// What comes before the bytes of [`Data`](ToClient::Data), which need not be copied.
+    /// The head of a message that has the data of a read; the bytes follow. Neither side copies them for the message.
     pub(crate) fn data_head(id: u64, length: usize) -> Vec<u8> {
         let mut head = Body::new(2).u64(id).u32(length as u32).end();
         let body_bytes = (head.len() - 4 + length) as u32;
         head[..4].copy_from_slice(&body_bytes.to_ne_bytes());
         head
+    }
+
+    /// The request and the bytes of a body that has the data of a read; `None` for other ones.
+    pub(crate) fn data(body: &[u8]) -> Option<(u64, &[u8])> {
+        let mut from = Fields(body);
+        let kind = from.u8()?;
+        let (id, length) = (from.u64()?, from.u32()? as usize);
+        (kind == 2 && from.0.len() == length).then_some((id, from.0))
     }
 
     /// The message, with its length.
@@ -243,7 +247,6 @@ impl ToClient {
             ToClient::Opened { id, handle, file, size_bytes, version } => {
                 Body::new(1).u64(*id).u32(*handle).u64(*file).u64(*size_bytes).string(version)
             }
-            ToClient::Data { id, bytes } => Body::new(2).u64(*id).string(bytes),
             ToClient::Failed { id, offset_bytes, cause } => {
                 let (kind, number, text): (u8, u64, &str) = match cause {
                     BackendError::NotFound => (0, 0, ""),
@@ -276,7 +279,6 @@ impl ToClient {
                 size_bytes: from.u64()?,
                 version: from.string()?,
             },
-            2 => ToClient::Data { id: from.u64()?, bytes: from.string()? },
             3 => {
                 let (id, offset_bytes, kind, number) =
                     (from.u64()?, from.u64()?, from.u8()?, from.u64()?);
@@ -344,7 +346,6 @@ mod tests {
                 size_bytes: 4,
                 version: b"etag".to_vec(),
             },
-            ToClient::Data { id: 2, bytes: vec![1; 300] },
             failed(BackendError::NotFound),
             failed(BackendError::Denied("no".into())),
             failed(BackendError::Busy("503".into())),
@@ -362,7 +363,13 @@ mod tests {
         for message in to_server() {
             assert_eq!(ToServer::decode(&message.encode()[4..]), Some(message));
         }
+        let data = [ToClient::data_head(7, 300), vec![1; 300]].concat();
+        assert_eq!(data.len() - 4, u32::from_ne_bytes(data[..4].try_into().unwrap()) as usize);
+        assert_eq!(ToClient::data(&data[4..]), Some((7, &[1; 300][..])));
+        assert_eq!(ToClient::data(&data[4..303]), None);
+        assert_eq!(ToClient::decode(&data[4..]), None);
         for message in to_client() {
+            assert_eq!(ToClient::data(&message.encode()[4..]), None);
             assert_eq!(ToClient::decode(&message.encode()[4..]), Some(message));
         }
     }
