@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use foretell_cache::backend::memory::MemoryBackend;
 use foretell_cache::backend::{Backend, BackendError};
-use foretell_cache::share::{FarSession, Served, Server};
+use foretell_cache::share::{FarSession, Name, Served, Server};
 use foretell_cache::{Cache, CacheOptions};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -94,12 +94,13 @@ fn main() {
     let store = cache.attach(Arc::clone(&files) as Arc<dyn Backend>);
     let name = format!("shared-hits-{}", std::process::id());
     let of_server = Arc::clone(&files);
-    let server = Server::start(&cache, &name, move |_| {
+    let taken = Name::take(&name).expect("a socket").expect("a free name");
+    let server = Server::start(&cache, taken, move |_| {
         let files = Arc::clone(&of_server);
         let open = move |path: &[u8]| files.open(&String::from_utf8_lossy(path));
         Ok::<_, BackendError>(Served { store: store.clone(), open: Arc::new(open) })
     });
-    let _server = server.expect("a socket").expect("a free name");
+    let _server = server.expect("threads");
     let session = FarSession::connect(&name, b"", PATIENCE).expect("no error").expect("a server");
     let file = session.open(b"file").expect("it is there");
     let mut buffer = vec![0; 1 << 20];

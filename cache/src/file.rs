@@ -490,14 +490,14 @@ impl File {
     }
 
     /// Another process has read this range of frames without the help of this one. Whoever tells of such reads calls
-    /// [`Shared::look`] when it has told of all.
-    pub(crate) fn told(&self, offset_bytes: u64, length: usize) {
+    /// [`Shared::look`] when it has told of all. Returns the number of blocks; if there are more than `most`, nothing happens.
+    pub(crate) fn told(&self, offset_bytes: u64, length: usize, most: u64) -> u64 {
         let shared = &self.shared;
         let block_bytes = shared.block_bytes as u64;
         let left = self.size_bytes().saturating_sub(offset_bytes);
         let length = (length as u64).min(left);
-        if length == 0 {
-            return;
+        if length == 0 || length.div_ceil(block_bytes) + 1 > most {
+            return 0;
         }
         let end = offset_bytes + length;
         let (first, last) = (offset_bytes / block_bytes, (end - 1) / block_bytes);
@@ -517,6 +517,7 @@ impl File {
         if goes_on && self.ahead.is_due(end) {
             self.read_on(offset_bytes, end);
         }
+        blocks
     }
 
     /// A. Copies what is in frames, up to the first block that is not. Returns the number of bytes.

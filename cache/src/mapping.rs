@@ -63,6 +63,8 @@ impl Mapping {
         let mapping = Mapping { base, bytes, reserved: (start, reserved_bytes) };
         // SAFETY: it replaces part of the mapping that was just made, which `mapping` gives up if this fails.
         unsafe { mmap(at.cast(), bytes, protection, MapFlags::SHARED | MapFlags::FIXED, file, 0)? };
+        // SAFETY: a child of a fork does not use it. With it, the child would keep the memory when this process has ended.
+        let _ = unsafe { madvise(at.cast(), bytes, Advice::LinuxDontFork) };
         Ok(mapping)
     }
 

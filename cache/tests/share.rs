@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use foretell_cache::backend::memory::MemoryBackend;
 use foretell_cache::backend::{Backend, BackendError};
-use foretell_cache::share::{FarSession, Served, Server};
+use foretell_cache::share::{FarSession, Name, Served, Server};
 use foretell_cache::{Cache, CacheOptions, Segment};
 
 const BLOCK_BYTES: usize = 4096;
@@ -47,13 +47,14 @@ fn serve(name: &str) {
     let options = CacheOptions { budget_bytes: BUDGET_BYTES, block_bytes: BLOCK_BYTES };
     let cache = Cache::new_shared(options).unwrap();
     let (of_server, backend) = (cache.clone(), Arc::clone(&files));
+    let name = Name::take(name).unwrap().expect("the name is free");
     let server = Server::start(&cache, name, move |_| {
         let files = Arc::clone(&files);
         let open = move |path: &[u8]| files.open(&String::from_utf8_lossy(path));
         let backend: Arc<dyn Backend> = Arc::clone(&backend) as _;
         Ok(Served { store: of_server.attach(backend), open: Arc::new(open) })
     });
-    let _server = server.unwrap().expect("the name is free");
+    let _server = server.unwrap();
     println!("serving");
     std::thread::sleep(Duration::from_secs(3600));
 }

@@ -17,7 +17,7 @@ from typing import (
     overload,
 )
 from urllib.parse import unquote, urlsplit
-from weakref import WeakSet
+from weakref import ref
 
 from foretell import _any_order, _foretell, _listing, _ranges
 from foretell._asyncio import Waiting
@@ -57,8 +57,8 @@ class Store(_foretell.Store):
 
     _reduced: tuple[str, int, int, int | None, float, dict[str, str], bool]
     _folder: _listing.Folder | None
-    _lenders: WeakSet[Lender]
-    """Disclosures that are open."""
+    # Disclosures that are open. Replaced without a lock: one that is lost costs speed.
+    _lenders: tuple[ref[Lender], ...] = ()
     # Loaders that open files ahead; see `foretell.torch`.
     _feeds: tuple[Feed, ...] = ()
 
@@ -145,7 +145,6 @@ class Store(_foretell.Store):
             dict(items),
             bool(shared),
         )
-        self._lenders = WeakSet()
         return self
 
     def __repr__(self) -> str:
@@ -187,11 +186,18 @@ class Store(_foretell.Store):
 
     def _lent(self, path: str) -> File | None:
         """Return the file at `path` if an open disclosure has opened it, or is opening it; it must not be closed."""
-        for lender in tuple(self._lenders):
-            file = lender.lend(path)
+        for one in self._lenders:
+            lender = one()
+            file = None if lender is None else lender.lend(path)
             if file is not None:
                 return file
         return None
+
+    def _take_lender(self, lender: Lender) -> None:
+        self._lenders = (*(one for one in self._lenders if one() is not None), ref(lender))
+
+    def _give_up_lender(self, lender: Lender) -> None:
+        self._lenders = tuple(one for one in self._lenders if one() not in (None, lender))
 
     def info(self, path: str | os.PathLike[str]) -> Entry:
         """Look up the file or folder at `path` without opening it; waits for the store's answer.

@@ -4,6 +4,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -139,6 +140,18 @@ impl Recipe {
             add(name.as_bytes());
             add(setting.as_bytes());
         }
+        // In another container, the same path may be another folder, and the same address another machine.
+        for name in ["mnt", "net", "pid", "user"] {
+            let space = std::fs::read_link(format!("/proc/self/ns/{name}"));
+            add(space.unwrap_or_default().as_os_str().as_bytes());
+        }
+        let root = if self.kind == Kind::Folder { Path::new(&self.place) } else { Path::new("/") };
+        for place in [Path::new("/"), root] {
+            if let Ok(about) = std::fs::metadata(place) {
+                add(&about.dev().to_ne_bytes());
+                add(&about.ino().to_ne_bytes());
+            }
+        }
         if self.kind == Kind::Objects {
             let mut variables: Vec<_> = std::env::vars_os()
                 .filter(|(name, _)| {
@@ -166,14 +179,22 @@ pub(crate) struct Store {
 impl Store {
     /// The parts for this process, made anew in a forked child.
     pub(crate) fn live(&self, py: Python<'_>) -> PyResult<Arc<OfProcess<Live>>> {
-        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(known) = live.as_ref() else {
-            return Err(PyRuntimeError::new_err("the store is closed"));
-        };
-        if known.get().is_none_or(|live| live.way.is_lost()) {
-            *live = Some(Arc::new(OfProcess::new(self.recipe.make(py)?)));
+        loop {
+            let known = self.live.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let Some(known) = known else {
+                return Err(PyRuntimeError::new_err("the store is closed"));
+            };
+            if known.get().is_some_and(|live| !live.way.is_lost()) {
+                return Ok(known);
+            }
+            // Without the lock, since this releases the interpreter. Of two threads that make it, one makes it in vain.
+            let made = Arc::new(OfProcess::new(self.recipe.make(py)?));
+            let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_known = live.as_ref().is_some_and(|live| Arc::ptr_eq(live, &known));
+            let left = if is_known { live.replace(made) } else { Some(made) };
+            drop(live);
+            py.detach(|| drop((left, known))); // It may wait for threads.
         }
-        Ok(Arc::clone(live.as_ref().expect("it is there")))
     }
 
     /// Opens a file, and waits.

@@ -6,12 +6,17 @@
 //! store or file that is made finds the family anew.
 
 use std::ffi::{OsStr, OsString};
+#[expect(deprecated, reason = "the hasher that takes its place has a fixed key")]
+use std::hash::{Hasher, SipHasher};
+use std::io::{Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::sync::{Arc, OnceLock};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use foretell_cache::backend::{Backend, BackendError, Opened};
-use foretell_cache::share::{EitherFile, EitherStream, FarSession, Served, Server};
+use foretell_cache::share::{EitherFile, EitherStream, FarSession, Name, Served, Server};
 use foretell_cache::{Cache, CacheError, CacheOptions, OpenError, Session, Stats};
 
 /// Opens the file at a path of the back end, and waits.
@@ -38,18 +43,60 @@ pub(crate) struct Fallback {
     options: CacheOptions,
     backend: Arc<dyn Backend>,
     open: Open,
-    own: OnceLock<Own>,
+    own: Mutex<Option<Arc<Own>>>,
 }
 
-/// Tries to have the cache of a family, or to find who has it. More are needed only if processes end meanwhile.
+/// Names of a family. More than the first are needed only while children hold those of servers that have ended.
 const TRIES: usize = 5;
 
-/// FNV-1a, in 128 bits: names need no defence against chosen families, which are the user's own.
-fn name_of(family: &[u8]) -> String {
-    let hash = family.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, &byte| {
-        (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
-    });
-    format!("family-{hash:032x}")
+/// A hash of the family that says nothing of what is in it, such as credentials: names of sockets are public. The key is a
+/// secret of the user.
+fn hash_of(family: &[u8], (key, use_of): (u128, u8)) -> u128 {
+    let half = |number: u8| {
+        #[expect(deprecated, reason = "the hasher that takes its place has a fixed key")]
+        let mut hasher = SipHasher::new_with_keys(key as u64, (key >> 64) as u64);
+        hasher.write(&[use_of, number]);
+        hasher.write(family);
+        u128::from(hasher.finish())
+    };
+    half(0) << 64 | half(1)
+}
+
+/// The user's secret, made at its first use; `None` without a folder for it.
+fn secret() -> Option<u128> {
+    let user = effective_user();
+    let runtime =
+        std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|at| at.is_absolute());
+    let folder =
+        runtime.map_or_else(|| format!("/tmp/foretell-{user}").into(), |at| at.join("foretell"));
+    let _ = std::fs::DirBuilder::new().mode(0o700).create(&folder);
+    let about = std::fs::symlink_metadata(&folder).ok()?;
+    if !about.is_dir() || about.uid() != user || about.mode() & 0o022 != 0 {
+        return None;
+    }
+    let (at, new) =
+        (folder.join("share.key"), folder.join(format!("share.key.{}", std::process::id())));
+    let read = || {
+        let about = std::fs::symlink_metadata(&at).ok()?;
+        let is_own = about.is_file() && about.uid() == user && about.mode() & 0o077 == 0;
+        let bytes = std::fs::read(&at).ok().filter(|_| is_own)?;
+        Some(u128::from_ne_bytes(bytes.try_into().ok()?))
+    };
+    read().or_else(|| {
+        let mut bytes = [0; 16];
+        std::fs::File::open("/dev/urandom").ok()?.read_exact(&mut bytes).ok()?;
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(&new).ok()?;
+        // A link, so that of several processes one makes it, and all of it is there.
+        let _ = file.write_all(&bytes).and_then(|()| std::fs::hard_link(&new, &at));
+        let _ = std::fs::remove_file(&new);
+        read()
+    })
+}
+
+fn effective_user() -> u32 {
+    // SAFETY: it has no preconditions and cannot fail.
+    unsafe { libc::geteuid() }
 }
 
 impl Own {
@@ -64,8 +111,17 @@ impl Own {
 }
 
 impl Fallback {
+    fn stats(&self) -> Option<Stats> {
+        let own = self.own.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        own.map(|own| own.cache.stats())
+    }
+
     fn open(&self, path: &OsStr) -> Result<Arc<foretell_cache::File>, OpenError> {
-        if let Some(own) = self.own.get() {
+        // Held while it is made, so that many readers make one.
+        let mut known = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = &*known {
+            let own = Arc::clone(own);
+            drop(known);
             return own.open(path);
         }
         let own = own(Cache::new(self.options), &self.backend, &self.open).map_err(|error| {
@@ -75,7 +131,9 @@ impl Fallback {
                 cause: BackendError::Other { errno, message },
             }
         })?;
-        self.own.get_or_init(|| own).open(path)
+        let own = Arc::clone(known.insert(Arc::new(own)));
+        drop(known);
+        own.open(path)
     }
 }
 
@@ -98,17 +156,26 @@ impl Way {
         open: Open,
         family: Option<(&[u8], Duration)>,
     ) -> Result<Self, CacheError> {
-        if let Some((family, patience)) = family {
-            let name = name_of(family);
-            for _ in 0..TRIES {
-                if let Ok(Some(session)) = FarSession::connect(&name, family, patience) {
-                    let own = OnceLock::new();
+        if let Some((family, patience)) = family
+            && let Some(key) = secret()
+        {
+            // A client proves that it knows the family, as does a server by its name.
+            let (name, proof) =
+                (hash_of(family, (key, 0)), hash_of(family, (key, 1)).to_ne_bytes());
+            // A name may be held by a child of a server that has ended.
+            for number in 0..TRIES {
+                let name = format!("family-{name:032x}-{number}");
+                if let Ok(Some(session)) = FarSession::connect(&name, &proof, patience) {
+                    let own = Mutex::new(None);
                     let fallback = Arc::new(Fallback { options, backend, open, own });
                     return Ok(Way::There { session, fallback });
                 }
-                if let Some(own) = serving(options, &backend, &open, (&name, family))? {
+                let Ok(Some(name)) = Name::take(&name) else { continue };
+                // Without the memory or a thread for it, it is a cache of this process alone.
+                if let Some(own) = serving(options, &backend, &open, (name, proof)) {
                     return Ok(Way::Here(Arc::new(own)));
                 }
+                break;
             }
         }
         Ok(Way::Here(Arc::new(own(Cache::new(options), &backend, &open)?)))
@@ -146,39 +213,31 @@ impl Way {
     pub(crate) fn stats(&self) -> Stats {
         match self {
             Way::Here(own) => own.cache.stats(),
-            Way::There { session, fallback } => session
-                .stats()
-                .or_else(|| fallback.own.get().map(|own| own.cache.stats()))
-                .unwrap_or_default(),
+            Way::There { session, fallback } => {
+                session.stats().or_else(|| fallback.stats()).unwrap_or_default()
+            }
         }
     }
 }
 
-/// A cache of this process that answers others of the family; `None` if another process does so already.
+/// A cache of this process that answers others of the family.
 fn serving(
     options: CacheOptions,
     backend: &Arc<dyn Backend>,
     open: &Open,
-    (name, family): (&str, &[u8]),
-) -> Result<Option<Own>, CacheError> {
-    let cache = Cache::new_shared(options)?;
+    (name, proof): (Name, [u8; 16]),
+) -> Option<Own> {
+    let cache = Cache::new_shared(options).ok()?;
     let store = cache.attach(Arc::clone(backend));
     let session = store.session();
-    let (family, opens) = (family.to_vec(), Arc::clone(open));
+    let opens = Arc::clone(open);
     let server = Server::start(&cache, name, move |asked| {
-        if asked != family {
+        if asked != proof {
             return Err(BackendError::NotFound);
         }
         let open = Arc::clone(&opens);
         let open = move |path: &[u8]| open(&OsString::from_vec(path.to_vec()));
         Ok(Served { store: store.clone(), open: Arc::new(open) })
     });
-    match server {
-        Ok(Some(server)) => {
-            Ok(Some(Own { cache, session, open: Arc::clone(open), _server: Some(server) }))
-        }
-        Ok(None) => Ok(None),
-        // Without a socket or a thread it is a cache of this process alone.
-        Err(_) => Ok(Some(Own { cache, session, open: Arc::clone(open), _server: None })),
-    }
+    Some(Own { cache, session, open: Arc::clone(open), _server: Some(server.ok()?) })
 }

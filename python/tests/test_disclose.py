@@ -303,3 +303,27 @@ def test_a_mount_is_told(data: Path, command: Path, tmp_path: Path) -> None:
         assert linked == mounted
     finally:
         subprocess.run([command, "unmount", point], check=True, timeout=300)
+
+
+def test_a_store_that_is_closed_ends_no_disclosure(data: Path) -> None:
+    closed, store = foretell.Store(data), foretell.Store(data)
+    closed.close()
+    names = [f"sub/{number}.bin" for number in range(100)]
+    with foretell.disclosed(disclose.files(names, store=closed)) as hints:
+        assert hints.wait(60)
+        assert hints.problem is not None
+        hints.add(disclose.files(names, store=store))
+        assert hints.wait(60)
+        assert hints.ranges == 100
+
+
+def test_an_endless_plan_of_adjacent_ranges_holds_nobody_up(data: Path) -> None:
+    def endless() -> Iterator[tuple[str, int, int]]:
+        offset = 0
+        while True:
+            yield "even", offset % (1 << 20), 16
+            offset += 16
+
+    hints = foretell.disclosed(endless(), store=foretell.Store(data))
+    assert not hints.wait(0)
+    hints.close()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +163,22 @@ def test_a_child_that_outlives_the_process_with_the_cache(tmp_path: Path) -> Non
             assert store.open("odd").read() == content
     finally:
         os.killpg(first.pid, signal.SIGKILL)
+
+
+def test_threads_find_another_way_together(tmp_path: Path) -> None:
+    content = random.Random(SEED).randbytes(2 << 20)
+    (tmp_path / "odd").write_bytes(content)
+    first = start(tmp_path)
+    store = foretell.Store(tmp_path, budget="16MiB", shared=True)
+    file = store.open("odd")
+    first.kill()
+    first.wait()
+
+    def read(number: int) -> bytes:
+        with store.open("odd") as again:
+            return again.read_at(number, 1 << 20) + file.read_at(number, 10)
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(read, range(64)))
+    for number in range(64):
+        assert found[number] == content[number : number + (1 << 20)] + content[number : number + 10]

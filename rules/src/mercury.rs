@@ -29,7 +29,8 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 use crate::own::last_end;
 use crate::problem::{Problem, unknown};
 use crate::{
-    Access, Action, Pattern, Plan, REGIONS_ALL_MAX, REGIONS_MAX, RULES_MAX, Region, Rule, Rules,
+    Access, Action, Pattern, Plan, REGIONS_ALL_MAX, REGIONS_MAX, REQUEST_MAX_BYTES,
+    REQUEST_MIN_BYTES, RULES_MAX, Region, Rule, Rules,
 };
 
 /// Defaults of Mercury.
@@ -104,7 +105,9 @@ impl Entry {
         let plan = Plan {
             regions: self.regions.clone(),
             ahead_bytes: self.will_need.then_some(ahead_bytes),
-            request_bytes: self.will_need.then_some(block_bytes),
+            request_bytes: self
+                .will_need
+                .then_some(block_bytes.clamp(REQUEST_MIN_BYTES, REQUEST_MAX_BYTES)),
             ..Plan::default()
         };
         let patterns = self.pattern.iter().cloned().collect();

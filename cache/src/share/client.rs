@@ -3,13 +3,12 @@
 use std::fmt;
 use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
-use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use foretell_policy::{Block, FileId, Segment};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -17,9 +16,9 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::far::FarSlab;
 use super::ring::{Ring, Told};
-use super::waiting::{Answered, Done, Heard, Part, Pending, Reading, Waiting, hear};
-use super::wire::{READ_MAX_BYTES, SEGMENTS_MAX, ToClient, ToServer, VERSION};
-use super::{address, is_own};
+use super::waiting::{Answered, Done, Exchange, Pending, Reading, hear};
+use super::wire::{SEGMENTS_MAX, ToClient, ToServer, VERSION};
+use super::{peer_of, reach};
 use crate::error::{BackendError, OpenError, ReadError};
 use crate::file::{Lent, Partly};
 use crate::stats::Stats;
@@ -30,47 +29,15 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 const WELCOME_WITHIN: Duration = Duration::from_secs(2);
 
 struct Link {
-    /// Messages to the server. A lock for each message keeps them whole.
-    socket: Mutex<UnixStream>,
+    exchange: Arc<Exchange>,
     slab: FarSlab,
     ring: Mutex<Ring>,
-    waiting: Arc<Waiting>,
-    next_id: AtomicU64,
     next_stream: AtomicU32,
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // The thread that hears the server ends.
-        let socket = self.socket.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let _ = socket.shutdown(Shutdown::Both);
-    }
-}
-
-impl Link {
-    fn send(&self, message: &ToServer) -> Result<(), BackendError> {
-        let bytes = message.encode();
-        let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        socket.write_all(&bytes).map_err(|_| {
-            // Half of a message may have been sent, so that was the last one. The thread that hears the server ends.
-            let _ = socket.shutdown(Shutdown::Both);
-            BackendError::Lost
-        })
-    }
-
-    /// Sends a request that is answered to `pending`. If it cannot be sent, all that wait hear that the server is lost.
-    fn ask(&self, pending: Pending, message: impl FnOnce(u64) -> ToServer) {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        self.waiting
-            .pending
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(id, (Instant::now(), pending));
-        let is_sent = self.send(&message(id)).is_ok();
-        // Either this sees that the server is lost, or the one who finds that out sees this request.
-        if !is_sent || self.waiting.is_lost.load(Ordering::SeqCst) {
-            self.waiting.lose();
-        }
+        self.exchange.end(); // The thread that hears the server ends.
     }
 }
 
@@ -90,17 +57,15 @@ impl fmt::Debug for FarSession {
 
 impl FarSession {
     /// Connects to the [server](super::Server) at `name`, and has it read from what `recipe` stands for. `None` if there is
-    /// none of this user, or it does not serve that. A server that owes an answer for longer than `patience` counts as gone.
+    /// none of this user, or it does not serve that. A server that owes an answer and says nothing for
+    /// longer than `patience` counts as gone.
     ///
     /// # Errors
     /// Those of `socket` and `mmap`, and if no thread can be started.
     pub fn connect(name: &str, recipe: &[u8], patience: Duration) -> io::Result<Option<Self>> {
-        let Ok(mut socket) = UnixStream::connect_addr(&address(name)?) else { return Ok(None) };
-        if !is_own(&socket) {
-            return Ok(None);
-        }
+        let Some(mut socket) = reach(name)? else { return Ok(None) };
         // Children of the server have its sockets too, and may outlive it: its end is seen by its process.
-        let process = rustix::net::sockopt::socket_peercred(&socket)?.pid;
+        let Some(process) = peer_of(&socket) else { return Ok(None) };
         let Ok(process) = pidfd_open(process, PidfdFlags::empty()) else { return Ok(None) };
         let hello = ToServer::Hello { version: VERSION, recipe: recipe.to_vec() };
         socket.set_read_timeout(Some(WELCOME_WITHIN))?;
@@ -110,24 +75,20 @@ impl FarSession {
             return Ok(None);
         };
         socket.set_read_timeout(None)?;
-        socket.set_write_timeout(Some(patience))?;
         let slab = FarSlab::map(memory.as_fd(), frames, block_bytes)?;
         let ring = Mutex::new(Ring::map(ring.as_fd())?);
-        let (pending, is_lost) = (Mutex::default(), AtomicBool::new(false));
-        let waiting = Arc::new(Waiting { pending, is_lost, patience });
-        let hearing = Arc::clone(&waiting);
-        let heard = Heard { socket: socket.try_clone()?, process, waiting: Arc::clone(&waiting) };
+        let exchange = Arc::new(Exchange::new(socket, patience)?);
+        let hearing = Arc::clone(&exchange);
         std::thread::Builder::new()
             .name("foretell-share".to_owned())
-            .spawn(move || hear(heard, &hearing))?;
-        let (next_id, next_stream) = (AtomicU64::new(0), AtomicU32::new(0));
-        let link = Link { socket: Mutex::new(socket), slab, ring, waiting, next_id, next_stream };
+            .spawn(move || hear(&hearing, process))?;
+        let link = Link { exchange, slab, ring, next_stream: AtomicU32::new(0) };
         Ok(Some(FarSession { link: Arc::new(link) }))
     }
 
     /// Whether the server has gone, so that only blocks in memory can be read.
     pub fn is_lost(&self) -> bool {
-        self.link.waiting.is_lost.load(Ordering::SeqCst)
+        self.link.exchange.is_lost()
     }
 
     /// Opens the current version of the file at `path`. Waits for the store's answer.
@@ -136,7 +97,9 @@ impl FarSession {
     /// The store's error; [`BackendError::Lost`] if the server has gone.
     pub fn open(&self, path: &[u8]) -> Result<Arc<FarFile>, OpenError> {
         let (sender, receiver) = sync_channel(1);
-        self.link.ask(Pending::Open(sender), |id| ToServer::Open { id, path: path.to_vec() });
+        self.link
+            .exchange
+            .ask(Pending::Open(sender), |id| ToServer::Open { id, path: path.to_vec() });
         let path: Arc<str> = String::from_utf8_lossy(path).into();
         let answered = receiver.recv().unwrap_or(Err(BackendError::Lost));
         match answered {
@@ -164,7 +127,7 @@ impl FarSession {
     /// Counts of the whole cache, of all its clients; `None` if the server has gone.
     pub fn stats(&self) -> Option<Stats> {
         let (sender, receiver) = sync_channel(1);
-        self.link.ask(Pending::Stats(sender), |id| ToServer::Stats { id });
+        self.link.exchange.ask(Pending::Stats(sender), |id| ToServer::Stats { id });
         receiver.recv().ok()
     }
 }
@@ -221,7 +184,7 @@ impl fmt::Debug for FarFile {
 
 impl Drop for FarFile {
     fn drop(&mut self) {
-        let _ = self.link.send(&ToServer::Close { handle: self.handle });
+        self.link.exchange.send(&ToServer::Close { handle: self.handle }, false);
     }
 }
 
@@ -242,7 +205,7 @@ impl FarFile {
 
     /// Whether the server has gone. Then reads of what is not in memory fail as [`Lost`](BackendError::Lost).
     pub fn is_lost(&self) -> bool {
-        self.link.waiting.is_lost.load(Ordering::SeqCst)
+        self.link.exchange.is_lost()
     }
 
     /// As [`File::read_at`](crate::File::read_at).
@@ -302,7 +265,7 @@ impl FarFile {
 
     /// Tells the server of a hit. It `is_news` if it makes room for a prefetch.
     #[inline]
-    fn tell(&self, offset_bytes: u64, length: usize, is_news: bool) {
+    pub(super) fn tell(&self, offset_bytes: u64, length: usize, is_news: bool) {
         let Ok(length_bytes) = u32::try_from(length) else { return };
         if length_bytes == 0 {
             return;
@@ -311,7 +274,7 @@ impl FarFile {
         let is_asleep =
             self.link.ring.lock().unwrap_or_else(PoisonError::into_inner).push(told, is_news);
         if is_asleep {
-            let _ = self.link.send(&ToServer::Look);
+            self.link.exchange.send(&ToServer::Look, true);
         }
     }
 
@@ -357,30 +320,10 @@ impl FarFile {
         }
     }
 
-    /// Asks for what has not been copied, in parts.
+    /// Asks for what has not been copied.
     fn ask_rest(&self, lent: Lent, partly: &Partly, done: Done) {
-        let &Partly { offset_bytes, length, copied, .. } = partly;
-        assert!(length <= lent.length(), "the memory of another read");
-        let parts = (length - copied).div_ceil(READ_MAX_BYTES as usize);
-        let reading = Arc::new(Reading {
-            lent,
-            path: Arc::clone(&self.path),
-            length,
-            left: AtomicUsize::new(parts + 1),
-            error: Mutex::default(),
-            done: Mutex::new(Some(done)),
-        });
-        for from in (copied..length).step_by(READ_MAX_BYTES as usize) {
-            let part_length = (length - from).min(READ_MAX_BYTES as usize);
-            let part = Part { reading: Arc::clone(&reading), from, length: part_length };
-            self.link.ask(Pending::Read(part), |id| ToServer::Read {
-                id,
-                handle: self.handle,
-                offset_bytes: offset_bytes + from as u64,
-                length_bytes: part_length as u32,
-            });
-        }
-        reading.settled(); // All has been asked for.
+        let of = (Arc::clone(&self.path), self.handle);
+        Reading::begin(&self.link.exchange, (lent, done), of, partly);
     }
 }
 
@@ -399,7 +342,8 @@ impl fmt::Debug for FarStream {
 impl FarStream {
     /// All of `file` will be read, from the first byte to the last.
     pub fn hint_file(&self, file: &FarFile) {
-        let _ = self.link.send(&ToServer::HintFile { stream: self.number, handle: file.handle });
+        let message = ToServer::HintFile { stream: self.number, handle: file.handle };
+        self.link.exchange.send(&message, true);
     }
 
     /// These ranges of `file` will be read, in this order.
@@ -415,18 +359,18 @@ impl FarStream {
     fn hint(&self, file: &FarFile, segments: &[Segment], is_ordered: bool) {
         for part in segments.chunks(SEGMENTS_MAX) {
             let (stream, handle, segments) = (self.number, file.handle, part.to_vec());
-            let _ = self.link.send(&ToServer::Hint { stream, handle, is_ordered, segments });
+            self.link.exchange.send(&ToServer::Hint { stream, handle, is_ordered, segments }, true);
         }
     }
 
     /// Gives up all unread hints. The stream can disclose more afterwards.
     pub fn cancel(&self) {
-        let _ = self.link.send(&ToServer::Cancel { stream: self.number });
+        self.link.exchange.send(&ToServer::Cancel { stream: self.number }, false);
     }
 }
 
 impl Drop for FarStream {
     fn drop(&mut self) {
-        let _ = self.link.send(&ToServer::EndStream { stream: self.number });
+        self.link.exchange.send(&ToServer::EndStream { stream: self.number }, false);
     }
 }

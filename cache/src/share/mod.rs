@@ -29,21 +29,47 @@ pub(crate) mod waiting;
 pub(crate) mod wire;
 
 use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::Pid;
 
 pub use client::{FarFile, FarSession, FarStream};
 pub use either::{EitherFile, EitherStream, Reopen, There};
-pub use server::{OpenAt, Served, Server};
+pub use server::{Name, OpenAt, Served, Server};
 
-/// The socket's address. Names are abstract: they end with the process, and need no folder.
-fn address(name: &str) -> io::Result<SocketAddr> {
-    let user = rustix::process::geteuid().as_raw();
-    SocketAddr::from_abstract_name(format!("foretell-cache/{user}/{name}"))
+/// The socket's name. Names are abstract: they end with the process, and need no folder.
+fn full(name: &str) -> String {
+    format!("foretell-cache/{}/{name}", rustix::process::geteuid().as_raw())
 }
 
-/// Whether the process at the other end is of this user. Any user may take any name.
-fn is_own(socket: &UnixStream) -> bool {
-    let peer = rustix::net::sockopt::socket_peercred(socket);
-    peer.is_ok_and(|peer| peer.uid == rustix::process::geteuid())
+fn abstract_address(name: &str) -> io::Result<SocketAddrUnix> {
+    Ok(SocketAddrUnix::new_abstract_name(full(name).as_bytes())?)
+}
+
+/// A connection to the socket of this name; `None` if nobody of this user listens there, or takes no more connections.
+fn reach(name: &str) -> io::Result<Option<UnixStream>> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // It does not wait until a server that hangs takes the connection.
+    if rustix::net::connect(&socket, &abstract_address(name)?).is_err() {
+        return Ok(None);
+    }
+    let socket = UnixStream::from(socket);
+    socket.set_nonblocking(false)?;
+    Ok(peer_of(&socket).is_some().then_some(socket))
+}
+
+/// The process at the other end; `None` if it is of another user, or cannot be seen from here. Any user may take any name.
+fn peer_of(socket: &UnixStream) -> Option<Pid> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    // SAFETY: `peer` has as many bytes as `length` says, and any bytes are such a structure.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut peer).cast(), &raw mut length)
+    };
+    let is_own = result == 0 && peer.uid == rustix::process::geteuid().as_raw();
+    is_own.then(|| Pid::from_raw(peer.pid)).flatten()
 }

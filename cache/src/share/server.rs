@@ -9,7 +9,8 @@ use std::fmt;
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -20,7 +21,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 
 use super::ring::Ring;
 use super::wire::{REQUEST_MAX_BYTES, ToClient, ToServer, VERSION};
-use super::{address, is_own};
+use super::{full, peer_of};
 use crate::backend::{BackendError, Opened};
 use crate::cache::{Cache, Session, Store, Stream};
 use crate::file::File;
@@ -28,8 +29,12 @@ use crate::mapping::HUGE_PAGE;
 
 /// Bytes that are asked for or queued for a client, beyond which it is not heard.
 const LOAD_MAX_BYTES: usize = 32 << 20;
-/// What a request counts beside its data.
-const REQUEST_COST_BYTES: usize = 4096;
+/// What a read counts beside its data.
+const READ_COST_BYTES: usize = 4096;
+/// What an open counts, which has a thread: a client has 64 of them at once.
+const OPEN_COST_BYTES: usize = LOAD_MAX_BYTES / 64;
+/// Most blocks that the records of a client may name in one look. The rest of them is dropped.
+const TOLD_MAX_BLOCKS: u64 = 1 << 16;
 /// Most clients; further ones are refused and use a cache of their own.
 const CLIENTS_MAX: usize = 1024;
 /// Most stores; clients of further ones are refused.
@@ -60,6 +65,25 @@ pub struct Served {
 impl fmt::Debug for Served {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Served").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+/// A name that this process has, and at which no other one can answer.
+#[derive(Debug)]
+pub struct Name(UnixListener);
+
+impl Name {
+    /// Takes a name; `None` if another process has it.
+    ///
+    /// # Errors
+    /// Those of `socket` and `listen`.
+    pub fn take(name: &str) -> io::Result<Option<Self>> {
+        let listener = match UnixListener::bind_addr(&SocketAddr::from_abstract_name(full(name))?) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(None),
+            listener => listener?,
+        };
+        listener.set_nonblocking(true)?;
+        Ok(Some(Name(listener)))
     }
 }
 
@@ -98,26 +122,19 @@ impl Mailbox {
 }
 
 impl Server {
-    /// Answers at `name` with the blocks of a cache that was made by [`Cache::new_shared`]. `served` says what a recipe, which
+    /// Answers at a name with the blocks of a cache that was made by [`Cache::new_shared`]. `served` says what a recipe, which
     /// clients send as bytes, stands for; it is asked once for each, and must not wait.
     ///
-    /// Returns `None` if a process of this machine answers there already.
-    ///
     /// # Errors
-    /// Those of `socket`, `listen` and `eventfd`, and if no thread can be started; `InvalidInput` for a cache that is not shared.
+    /// Those of `eventfd`, and if no thread can be started; `InvalidInput` for a cache that is not shared.
     pub fn start(
         cache: &Cache,
-        name: &str,
+        Name(listener): Name,
         served: impl Fn(&[u8]) -> Result<Served, BackendError> + Send + 'static,
-    ) -> io::Result<Option<Self>> {
+    ) -> io::Result<Self> {
         if cache.shared.slab.file().is_none() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let listener = match UnixListener::bind_addr(&address(name)?) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(None),
-            listener => listener?,
-        };
-        listener.set_nonblocking(true)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let mailbox = Mailbox { answers: Mutex::default(), bell, is_over: AtomicBool::new(false) };
         let mailbox = Arc::new(mailbox);
@@ -137,7 +154,7 @@ impl Server {
         let gathering = std::thread::Builder::new()
             .name("foretell-pages".to_owned())
             .spawn(move || gather(&cache, &of_gathering.is_over))?;
-        Ok(Some(Server { mailbox, thread: Some(thread), gathering: Some(gathering) }))
+        Ok(Server { mailbox, thread: Some(thread), gathering: Some(gathering) })
     }
 }
 
@@ -216,7 +233,9 @@ impl Serving {
                 timeout = has_records.then_some(Duration::ZERO);
             }
             let ready = self.wait(timeout);
-            self.look();
+            if self.look() {
+                looked_at = Instant::now();
+            }
             if ready.bell {
                 let mut count = [0; 8];
                 let _ = rustix::io::read(&self.mailbox.bell, &mut count);
@@ -227,11 +246,26 @@ impl Serving {
             }
             for (number, is_readable, is_broken) in ready.clients {
                 let Some(mut client) = self.clients.remove(&number) else { continue };
-                let heard =
-                    if is_readable { self.hear(number, &mut client) } else { Ok(!is_broken) };
-                if heard.unwrap_or(false) && client.flush().is_ok() {
+                let heard = if is_readable { Self::hear(&mut client) } else { Ok(!is_broken) };
+                if heard.unwrap_or(false) && self.serve(number, &mut client).unwrap_or(false) {
                     self.clients.insert(number, client);
                 }
+            }
+        }
+    }
+
+    /// Acts on what a client has sent, and sends what it takes, as long as there is something to do. Returns false if the client
+    /// is done with.
+    fn serve(&mut self, number: u64, client: &mut Client) -> io::Result<bool> {
+        loop {
+            let load_bytes = client.load_bytes;
+            if !self.act_on_all(number, client)? {
+                return Ok(false);
+            }
+            client.flush()?;
+            // What was sent may have made room for requests that wait in `input`.
+            if client.load_bytes >= load_bytes {
+                return Ok(true);
             }
         }
     }
@@ -241,9 +275,12 @@ impl Serving {
         let mut any = false;
         for client in self.clients.values() {
             let Some(known) = &client.known else { continue };
+            let mut left_blocks = TOLD_MAX_BLOCKS;
             any |= known.ring.take(|told| {
                 if let Some(file) = client.files.get(&told.handle) {
-                    file.told(told.offset_bytes, told.length_bytes as usize);
+                    let blocks =
+                        file.told(told.offset_bytes, told.length_bytes as usize, left_blocks);
+                    left_blocks = left_blocks.saturating_sub(blocks);
                 }
             });
         }
@@ -281,7 +318,7 @@ impl Serving {
 
     fn accept(&mut self) {
         while let Ok((socket, _)) = self.listener.accept() {
-            if !is_own(&socket)
+            if peer_of(&socket).is_none()
                 || self.clients.len() >= CLIENTS_MAX
                 || socket.set_nonblocking(true).is_err()
             {
@@ -310,30 +347,33 @@ impl Serving {
         );
         for (number, answer) in answers {
             // A client that has gone needs no answer. What was opened for it is closed here.
-            let Some(client) = self.clients.get_mut(&number) else { continue };
+            let Some(mut client) = self.clients.remove(&number) else { continue };
             client.answer(answer);
-            if client.flush().is_err() {
-                self.clients.remove(&number);
+            if self.serve(number, &mut client).unwrap_or(false) {
+                self.clients.insert(number, client);
             }
         }
     }
 
-    /// Reads what a client has sent, and acts on it. Returns false if the client is done with.
-    fn hear(&mut self, number: u64, client: &mut Client) -> io::Result<bool> {
+    /// Reads what a client has sent. Returns false if the client is done with.
+    fn hear(client: &mut Client) -> io::Result<bool> {
         let mut chunk = [MaybeUninit::<u8>::uninit(); 64 << 10];
-        let count = match rustix::io::read(&client.socket, &mut chunk) {
+        match rustix::io::read(&client.socket, &mut chunk) {
             Ok((bytes, _)) => {
                 client.input.extend_from_slice(bytes);
-                bytes.len()
+                Ok(!bytes.is_empty())
             }
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(true),
-            Err(error) => return Err(error.into()),
-        };
-        if count == 0 {
-            return Ok(false);
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(true),
+            Err(error) => Err(error.into()),
         }
+    }
+
+    /// Acts on what a client has sent, as far as its load allows. Returns false if the client is done with.
+    fn act_on_all(&mut self, number: u64, client: &mut Client) -> io::Result<bool> {
         let mut taken = 0;
-        while let Some(head) = client.input[taken..].first_chunk() {
+        while client.load_bytes < LOAD_MAX_BYTES
+            && let Some(head) = client.input[taken..].first_chunk()
+        {
             let length = u32::from_ne_bytes(*head) as usize;
             if length > REQUEST_MAX_BYTES {
                 return Ok(false);
@@ -361,7 +401,7 @@ impl Serving {
             ToServer::Hello { .. } => return Ok(false),
             ToServer::Open { id, path } => {
                 let (open, mailbox) = (Arc::clone(&known.open), Arc::clone(&self.mailbox));
-                client.load_bytes += REQUEST_COST_BYTES;
+                client.load_bytes += OPEN_COST_BYTES;
                 let at = path.clone();
                 let opens =
                     std::thread::Builder::new().name("foretell-open".to_owned()).spawn(move || {
@@ -374,7 +414,7 @@ impl Serving {
             }
             ToServer::Read { id, handle, offset_bytes, length_bytes } => {
                 let Some(file) = client.files.get(&handle) else { return Ok(false) };
-                let asked_bytes = length_bytes as usize + REQUEST_COST_BYTES;
+                let asked_bytes = length_bytes as usize + READ_COST_BYTES;
                 client.load_bytes += asked_bytes;
                 let mailbox = Arc::clone(&self.mailbox);
                 let buffer = vec![0; length_bytes as usize];
@@ -462,7 +502,7 @@ impl Client {
     fn answer(&mut self, answer: Answer) {
         match answer {
             Answer::Opened { id, path, result } => {
-                self.load_bytes -= REQUEST_COST_BYTES;
+                self.load_bytes -= OPEN_COST_BYTES;
                 let message = match result {
                     Ok(opened) => self.opened(id, &path, opened),
                     Err(cause) => ToClient::Failed { id, offset_bytes: 0, cause },
@@ -495,6 +535,9 @@ impl Client {
             return ToClient::Failed { id, offset_bytes: 0, cause: BackendError::Lost };
         };
         let file = known.session.open_found(&String::from_utf8_lossy(path), opened);
+        while self.files.contains_key(&self.next_handle) {
+            self.next_handle = self.next_handle.wrapping_add(1);
+        }
         let handle = self.next_handle;
         self.next_handle = self.next_handle.wrapping_add(1);
         let message = ToClient::Opened {

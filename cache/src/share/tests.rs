@@ -1,7 +1,8 @@
 //! A server and its clients in one process.
 
 use std::io::Write;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use foretell_policy::Segment;
 
 use super::wire::{ToServer, VERSION};
-use super::{FarFile, FarSession, Served, Server};
+use super::{FarFile, FarSession, Name, Served, Server};
 use crate::backend::memory::MemoryBackend;
 use crate::backend::{Backend, BackendError};
 use crate::cache::{Cache, CacheOptions};
@@ -47,7 +48,8 @@ impl World {
 
     fn start(&self) -> Option<Server> {
         let (cache, files) = (self.cache.clone(), Arc::clone(&self.files));
-        Server::start(&self.cache, &self.name, move |recipe| {
+        let name = Name::take(&self.name).unwrap()?;
+        let server = Server::start(&self.cache, name, move |recipe| {
             if recipe != b"files" {
                 return Err(BackendError::NotFound);
             }
@@ -55,8 +57,8 @@ impl World {
             let (store, files) = (cache.attach(backend), Arc::clone(&files));
             let open = move |path: &[u8]| files.open(&String::from_utf8_lossy(path));
             Ok(Served { store, open: Arc::new(open) })
-        })
-        .unwrap()
+        });
+        Some(server.unwrap())
     }
 
     fn connect(&self) -> FarSession {
@@ -232,12 +234,13 @@ fn a_server_that_owes_an_answer_for_too_long_counts_as_gone() {
     // A server that says welcome and nothing more.
     let name = format!("silent-{}", std::process::id());
     let world = World::new(1 << 20);
-    let listener = UnixListener::bind_addr(&super::address(&name).unwrap()).unwrap();
+    let at = SocketAddr::from_abstract_name(super::full(&name)).unwrap();
+    let listener = UnixListener::bind_addr(&at).unwrap();
     let relay = std::thread::spawn({
         let to = world.name.clone();
         move || {
             // Passes on the real server's welcome, with its descriptors.
-            let real = UnixStream::connect_addr(&super::address(&to).unwrap()).unwrap();
+            let real = super::reach(&to).unwrap().expect("it answers");
             let (client, _) = listener.accept().unwrap();
             let hello = ToServer::Hello { version: VERSION, recipe: b"files".to_vec() };
             (&real).write_all(&hello.encode()).unwrap();
@@ -250,4 +253,33 @@ fn a_server_that_owes_an_answer_for_too_long_counts_as_gone() {
     let _client = relay.join().unwrap();
     assert_eq!(session.open(b"file 1").unwrap_err().cause, BackendError::Lost);
     assert!(session.is_lost());
+}
+
+#[test]
+fn one_client_that_reads_much_takes_bounded_memory() {
+    // Each read of it is of many parts, which are asked for as the earlier ones come.
+    let world = World::new(64 * BLOCK_BYTES as u64);
+    world.files.put("large", vec![5; 64 << 20]);
+    let session = world.connect();
+    let file = session.open(b"large").unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert!(read(&file, 3, 60 << 20).iter().all(|&byte| byte == 5)));
+        }
+    });
+}
+
+#[test]
+fn records_of_more_blocks_than_there_are_cost_the_server_nothing() {
+    let world = World::new(1 << 20);
+    let session = world.connect();
+    world.files.put("large", vec![5; 600 << 20]);
+    let file = session.open(b"large").unwrap();
+    let before = world.cache.stats().hit_blocks;
+    for _ in 0..5000 {
+        file.tell(0, 600 << 20, true);
+    }
+    // It answers, and counts none of them.
+    assert_eq!(read(&file, 1, 10), [5; 10]);
+    assert!(world.cache.stats().hit_blocks - before < 10);
 }

@@ -1,26 +1,33 @@
-//! What a client waits for, and the thread that hears the server's answers.
+//! What a client and the server say to each other: messages on their way, requests without an answer, and the thread that hears
+//! the answers. No thread of the program waits for the socket.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use foretell_policy::FileId;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
 
-use super::wire::{READ_MAX_BYTES, ToClient};
+use super::wire::{READ_MAX_BYTES, ToClient, ToServer};
 use crate::error::{BackendError, ReadError};
-use crate::file::Lent;
+use crate::file::{Lent, Partly};
 use crate::stats::Stats;
 
 /// Longest body that a server sends: the data of a read, or a long error.
 const ANSWER_MAX_BYTES: usize = READ_MAX_BYTES as usize + 4096;
-/// While nothing comes, the thread looks so often whether an answer is overdue.
+/// Parts of a read that are asked for at once: enough to keep a store busy.
+const PARTS: usize = 8;
+/// Bytes of queued messages beyond which hints are lost.
+const OUTGOING_MAX_BYTES: usize = 8 << 20;
+/// While nothing comes, the thread looks so often whether the server is silent for too long.
 const OVERDUE_EVERY: Duration = Duration::from_millis(500);
 
 /// What is waiting for an answer.
@@ -40,27 +47,79 @@ pub(super) struct Answered {
 
 /// A part of a read, and where its bytes go.
 pub(super) struct Part {
-    pub(super) reading: Arc<Reading>,
+    reading: Arc<Reading>,
     /// Where it begins in the read.
-    pub(super) from: usize,
-    pub(super) length: usize,
+    from: usize,
+    length: usize,
 }
 
 pub(super) type Done = Box<dyn FnOnce(Result<usize, ReadError>) + Send>;
 
 /// A read, some of whose parts have not arrived.
 pub(super) struct Reading {
-    pub(super) lent: Lent,
-    pub(super) path: Arc<str>,
-    pub(super) length: usize,
-    pub(super) left: AtomicUsize,
-    pub(super) error: Mutex<Option<(u64, BackendError)>>,
-    pub(super) done: Mutex<Option<Done>>,
+    lent: Lent,
+    path: Arc<str>,
+    handle: u32,
+    offset_bytes: u64,
+    length: usize,
+    /// Where the next part begins that has not been asked for.
+    next: Mutex<usize>,
+    /// Parts in flight, and one until the first ones have been asked for.
+    left: AtomicUsize,
+    error: Mutex<Option<(u64, BackendError)>>,
+    done: Mutex<Option<Done>>,
 }
 
 impl Reading {
+    /// Asks for the bytes of a read that are missing, from `copied` on; calls `done` at the end.
+    pub(super) fn begin(
+        exchange: &Exchange,
+        (lent, done): (Lent, Done),
+        (path, handle): (Arc<str>, u32),
+        partly: &Partly,
+    ) {
+        let &Partly { offset_bytes, length, copied, .. } = partly;
+        assert!(length <= lent.length(), "the memory of another read");
+        let reading = Arc::new(Reading {
+            lent,
+            path,
+            handle,
+            offset_bytes,
+            length,
+            next: Mutex::new(copied),
+            left: AtomicUsize::new(1),
+            error: Mutex::default(),
+            done: Mutex::new(Some(done)),
+        });
+        for _ in 0..PARTS {
+            Self::ask_next(&reading, exchange);
+        }
+        reading.settled();
+    }
+
+    /// Asks for the next part, if there is one.
+    fn ask_next(this: &Arc<Self>, exchange: &Exchange) {
+        let mut next = this.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let from = *next;
+        let length = (this.length - from).min(READ_MAX_BYTES as usize);
+        if length == 0 {
+            return;
+        }
+        *next += length;
+        drop(next);
+        this.left.fetch_add(1, Ordering::Relaxed);
+        let part = Part { reading: Arc::clone(this), from, length };
+        let (handle, offset_bytes) = (this.handle, this.offset_bytes + from as u64);
+        exchange.ask(Pending::Read(part), |id| ToServer::Read {
+            id,
+            handle,
+            offset_bytes,
+            length_bytes: length as u32,
+        });
+    }
+
     /// A part is done with. The last one calls back.
-    pub(super) fn settled(&self) {
+    fn settled(&self) {
         if self.left.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
@@ -76,8 +135,9 @@ impl Reading {
         });
     }
 
-    /// A part has failed. The error of the first in the file counts.
-    pub(super) fn failed(&self, offset_bytes: u64, cause: BackendError) {
+    /// A part has failed: no more are asked for. The error of the first in the file counts.
+    fn failed(&self, offset_bytes: u64, cause: BackendError) {
+        *self.next.lock().unwrap_or_else(PoisonError::into_inner) = self.length;
         let mut error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
         if error.as_ref().is_none_or(|(before, _)| offset_bytes < *before) {
             *error = Some((offset_bytes, cause));
@@ -85,36 +145,115 @@ impl Reading {
     }
 }
 
-/// Requests in flight, which the thread that hears the server shares.
-pub(super) struct Waiting {
-    /// With the time of asking.
-    pub(super) pending: Mutex<HashMap<u64, (Instant, Pending)>>,
-    pub(super) is_lost: AtomicBool,
-    /// How long an answer may take.
-    pub(super) patience: Duration,
+/// Messages that the socket has not taken yet.
+#[derive(Default)]
+struct Outgoing {
+    queue: VecDeque<Vec<u8>>,
+    /// Bytes of the first one that were sent.
+    sent: usize,
+    bytes: usize,
 }
 
-impl Waiting {
-    pub(super) fn take(&self, id: u64) -> Option<Pending> {
-        self.pending
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&id)
-            .map(|(_, pending)| pending)
+/// What a client and the server say to each other.
+pub(super) struct Exchange {
+    socket: UnixStream,
+    outgoing: Mutex<Outgoing>,
+    /// Wakes the thread that hears the server, to send what is left.
+    bell: OwnedFd,
+    /// Requests without an answer.
+    pending: Mutex<HashMap<u64, Pending>>,
+    next_id: AtomicU64,
+    is_lost: AtomicBool,
+    /// How long the server may be silent while it owes an answer.
+    patience: Duration,
+}
+
+impl Exchange {
+    pub(super) fn new(socket: UnixStream, patience: Duration) -> io::Result<Self> {
+        Ok(Exchange {
+            socket,
+            outgoing: Mutex::default(),
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            pending: Mutex::default(),
+            next_id: AtomicU64::new(0),
+            is_lost: AtomicBool::new(false),
+            patience,
+        })
     }
 
-    /// Whether a request has waited for too long: the server has been stopped, say.
-    pub(super) fn is_overdue(&self) -> bool {
-        let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        pending.values().any(|(asked_at, _)| asked_at.elapsed() > self.patience)
+    /// Whether the server has gone.
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::SeqCst)
+    }
+
+    /// Ends it, from the client's side.
+    pub(super) fn end(&self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    /// Sends a message, now or as soon as the server takes it. Never waits. One that `may_be_lost` is, if much is queued.
+    pub(super) fn send(&self, message: &ToServer, may_be_lost: bool) {
+        let bytes = message.encode();
+        let mut outgoing = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
+        if may_be_lost && outgoing.bytes > OUTGOING_MAX_BYTES {
+            return;
+        }
+        outgoing.bytes += bytes.len();
+        outgoing.queue.push_back(bytes);
+        self.flush(&mut outgoing);
+        if !outgoing.queue.is_empty() {
+            let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Sends what the socket takes.
+    fn flush(&self, outgoing: &mut Outgoing) {
+        while let Some(message) = outgoing.queue.front() {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match send(&self.socket, &message[outgoing.sent..], flags) {
+                Ok(count) => outgoing.sent += count,
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => {}
+                Err(_) => {
+                    // The thread that hears the server finds out.
+                    self.end();
+                    *outgoing = Outgoing::default();
+                    return;
+                }
+            }
+            if outgoing.sent == message.len() {
+                outgoing.bytes -= message.len();
+                outgoing.sent = 0;
+                outgoing.queue.pop_front();
+            }
+        }
+    }
+
+    /// Sends a request that is answered to `pending`.
+    pub(super) fn ask(&self, pending: Pending, message: impl FnOnce(u64) -> ToServer) {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner).insert(id, pending);
+        self.send(&message(id), false);
+        // Either this sees that the server is lost, or the one who finds that out sees this request.
+        if self.is_lost() {
+            self.lose();
+        }
+    }
+
+    fn take(&self, id: u64) -> Option<Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)
+    }
+
+    fn owes(&self) -> bool {
+        !self.pending.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// The server has gone: nothing more will be answered.
-    pub(super) fn lose(&self) {
+    fn lose(&self) {
         self.is_lost.store(true, Ordering::SeqCst);
         let pending =
             std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner));
-        for (_, pending) in pending.into_values() {
+        for pending in pending.into_values() {
             if let Pending::Read(part) = pending {
                 part.reading.failed(0, BackendError::Lost);
                 part.reading.settled();
@@ -124,42 +263,62 @@ impl Waiting {
 }
 
 /// What the server says, until it has gone.
-pub(super) struct Heard {
-    pub(super) socket: UnixStream,
-    pub(super) process: OwnedFd,
-    pub(super) waiting: Arc<Waiting>,
+struct Heard {
+    exchange: Arc<Exchange>,
+    process: OwnedFd,
+    /// When the server was heard last, or owed nothing.
+    heard_at: Instant,
 }
 
 impl Read for Heard {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         loop {
-            let mut fds = [
-                PollFd::new(&self.socket, PollFlags::IN),
-                PollFd::new(&self.process, PollFlags::IN),
-            ];
-            let is_idle = poll(&mut fds, Timespec::try_from(OVERDUE_EVERY).ok().as_ref())? == 0;
-            let (has_more, is_over) = (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
-            if has_more {
-                return self.socket.read(to);
+            let mut wanted = PollFlags::IN;
+            {
+                let outgoing = &self.exchange.outgoing;
+                let mut outgoing = outgoing.lock().unwrap_or_else(PoisonError::into_inner);
+                self.exchange.flush(&mut outgoing);
+                wanted.set(PollFlags::OUT, !outgoing.queue.is_empty());
             }
-            if is_over || (is_idle && self.waiting.is_overdue()) {
+            let mut fds = [
+                PollFd::new(&self.exchange.socket, wanted),
+                PollFd::new(&self.process, PollFlags::IN),
+                PollFd::new(&self.exchange.bell, PollFlags::IN),
+            ];
+            match poll(&mut fds, Timespec::try_from(OVERDUE_EVERY).ok().as_ref()) {
+                Err(Errno::INTR) => continue,
+                result => result?,
+            };
+            let [socket, process, bell] = fds.map(|fd| fd.revents());
+            if !bell.is_empty() {
+                let mut count = [0; 8];
+                let _ = rustix::io::read(&self.exchange.bell, &mut count);
+            }
+            if socket.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+                self.heard_at = Instant::now();
+                return (&self.exchange.socket).read(to);
+            }
+            if !self.exchange.owes() {
+                self.heard_at = Instant::now();
+            }
+            if !process.is_empty() || self.heard_at.elapsed() > self.exchange.patience {
                 return Ok(0);
             }
         }
     }
 }
 
-/// Hears the server until it or the client has gone; the work of a thread.
-pub(super) fn hear(heard: Heard, waiting: &Waiting) {
+/// Hears the server, a process, until it or the client has gone; the work of a thread.
+pub(super) fn hear(exchange: &Arc<Exchange>, process: OwnedFd) {
+    let heard = Heard { exchange: Arc::clone(exchange), process, heard_at: Instant::now() };
     let mut from = io::BufReader::with_capacity(64 << 10, heard);
     let mut body = Vec::new();
-    while hear_one(&mut from, &mut body, waiting).is_some() {}
-    // Threads that are about to send, or wait until they can, end too.
-    let _ = from.get_ref().socket.shutdown(Shutdown::Both);
-    waiting.lose();
+    while hear_one(&mut from, &mut body, exchange).is_some() {}
+    exchange.end();
+    exchange.lose();
 }
 
-fn hear_one(from: &mut impl Read, body: &mut Vec<u8>, waiting: &Waiting) -> Option<()> {
+fn hear_one(from: &mut impl Read, body: &mut Vec<u8>, exchange: &Exchange) -> Option<()> {
     let mut head = [0; 4];
     from.read_exact(&mut head).ok()?;
     let length = u32::from_ne_bytes(head) as usize;
@@ -169,20 +328,20 @@ fn hear_one(from: &mut impl Read, body: &mut Vec<u8>, waiting: &Waiting) -> Opti
     body.resize(length, 0);
     from.read_exact(body).ok()?;
     if let Some((id, bytes)) = ToClient::data(body) {
-        if let Some(Pending::Read(part)) = waiting.take(id) {
-            take_data(&part, bytes);
+        if let Some(Pending::Read(part)) = exchange.take(id) {
+            take_data(&part, bytes, exchange);
         }
         return Some(());
     }
     match ToClient::decode(body)? {
         ToClient::Welcome { .. } => return None,
         ToClient::Opened { id, handle, file, size_bytes, version } => {
-            if let Some(Pending::Open(sender)) = waiting.take(id) {
+            if let Some(Pending::Open(sender)) = exchange.take(id) {
                 let file = FileId(file);
                 let _ = sender.send(Ok(Answered { handle, file, size_bytes, version }));
             }
         }
-        ToClient::Failed { id, offset_bytes, cause } => match waiting.take(id) {
+        ToClient::Failed { id, offset_bytes, cause } => match exchange.take(id) {
             Some(Pending::Open(sender)) => drop(sender.send(Err(cause))),
             Some(Pending::Read(part)) => {
                 part.reading.failed(offset_bytes, cause);
@@ -191,7 +350,7 @@ fn hear_one(from: &mut impl Read, body: &mut Vec<u8>, waiting: &Waiting) -> Opti
             _ => {}
         },
         ToClient::Stats { id, json } => {
-            if let Some(Pending::Stats(sender)) = waiting.take(id) {
+            if let Some(Pending::Stats(sender)) = exchange.take(id) {
                 let _ = sender.send(serde_json::from_slice(&json).ok()?);
             }
         }
@@ -200,7 +359,7 @@ fn hear_one(from: &mut impl Read, body: &mut Vec<u8>, waiting: &Waiting) -> Opti
 }
 
 /// Takes the data of a part of a read.
-fn take_data(part: &Part, bytes: &[u8]) {
+fn take_data(part: &Part, bytes: &[u8], exchange: &Exchange) {
     if bytes.len() == part.length {
         // SAFETY: this part of the memory is lent to this answer alone, until the read has settled.
         unsafe {
@@ -211,5 +370,6 @@ fn take_data(part: &Part, bytes: &[u8]) {
         // Files do not grow or shrink while they are open.
         part.reading.failed(0, BackendError::Changed);
     }
+    Reading::ask_next(&part.reading, exchange);
     part.reading.settled();
 }

@@ -206,7 +206,7 @@ class Feed:
         stream = self._streams[-1][0]
         self._streams[-1] = (stream, run.item)
         self._runs += 1
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
             file.hint(run.parts, stream=stream)
         self._ahead.append((run.item, run.path))
         if not run.is_given:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Most ranges of one hint, and of all that are taken from plans ahead of the one that is sent.
 BATCH = 1024
+# Most adjacent ranges that become one. After so many, a plan is asked whether there is time for more.
+MERGED_MAX = 4096
 # Most runs that are taken ahead, so that their files can be opened meanwhile.
 RUNS_AHEAD = 64
 # A receiver that is behind is asked again after this time.
@@ -48,6 +50,7 @@ def runs_of(plan: Plan, targets: Targets) -> Iterator[Run]:
     given: str | None = None
     ranges = iter(plan)
     failed: Exception | None = None
+    merged = 0
     while True:
         try:
             name, offset, length = next(ranges)
@@ -65,14 +68,16 @@ def runs_of(plan: Plan, targets: Targets) -> Iterator[Run]:
             length = OFFSET_MAX - offset
         if run is not None and name == given and run.parts is not None and not is_whole:
             last, last_length = run.parts[-1]
-            if last + last_length == offset:
+            if last + last_length == offset and merged < MERGED_MAX:
                 run.parts[-1] = (last, last_length + length)
+                merged += 1
                 continue
             if len(run.parts) < BATCH:
                 run.parts.append((offset, length))
                 continue
         if run is not None:
             yield run
+        merged = 0
         given, path = name, os.fsdecode(name)
         target: Target | None = store
         if store is not None and path in plan.files:
@@ -102,19 +107,27 @@ class Feed:
     def add(self, runs: Iterator[Run]) -> None:
         self._plans.append(runs)
 
-    def _fill(self) -> None:
-        """Take runs from the plans. May wait for what a plan reads."""
+    def _fill(self, until: float) -> None:
+        """Take runs from the plans, one at least, and no more after that time. May wait for what a plan reads."""
         ranges = sum(len(run.parts or [0]) for run in self._ahead)
         while self._plans and ranges < BATCH and len(self._ahead) < RUNS_AHEAD:
+            if self._ahead and time.monotonic() > until:
+                return
             try:
                 run = next(self._plans[0], None)
             except Exception as error:  # A plan that fails costs its hints.
                 self._owner.note(error)
                 run = None
+            if self.is_stopped:
+                return
             if run is None:
                 self._plans.popleft()
                 continue
-            run.target.expect(run.path)
+            try:
+                run.target.expect(run.path)
+            except Exception as error:  # Its store is closed, say.
+                self._owner.note(error)
+                continue
             self._ahead.append(run)
             ranges += len(run.parts or [0])
 
@@ -122,7 +135,7 @@ class Feed:
         """Send what there is; returns whether that was all. Without `may_wait`, it gives up soon."""
         until = time.monotonic() + AT_ONCE_S
         while not self.is_stopped:
-            self._fill()
+            self._fill(until if not may_wait else time.monotonic() + AT_ONCE_S)
             with self._owner.lock:
                 if not self._ahead:
                     if self._plans:
@@ -145,7 +158,11 @@ class Feed:
 
     def go_on(self) -> None:
         """Send the rest; the work of a thread."""
-        self.drive(may_wait=True)
+        try:
+            self.drive(may_wait=True)
+        finally:
+            self.is_driven = False
+            self.is_done.set()
 
 
 class Disclosed:
@@ -239,14 +256,18 @@ class Disclosed:
 
     def send(self, feed: Feed, run: Run) -> bool:
         """Send a run of a feed; returns whether it is done with. If not, the rest of it may be sent later."""
-        if not run.target.is_ready(run.path):
-            run.target.wait(run.path)
+        try:
+            if not run.target.is_ready(run.path):
+                run.target.wait(run.path)
+        except Exception as error:
+            self.note(error)
+            return True
         with self.lock:
             if feed.is_stopped:
                 return True
             try:
                 taken = run.target.hint(run.path, run.parts, run.plan.ordered)
-            except (OSError, ValueError) as error:
+            except Exception as error:  # Whatever it is, it costs hints only.
                 if not (run.plan.is_sparse and isinstance(error, FileNotFoundError)):
                     self.note(error)
                 return True

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     Parts: TypeAlias = Sequence[tuple[int, int]] | None
 
+# Files of a store that a disclosure opens; what comes after them is not disclosed.
+OPEN_MAX = 4096
 # The end of the longest file. A range to the end of a file is told up to there.
 OFFSET_MAX = (1 << 63) - 1
 
@@ -159,7 +161,7 @@ class StoreTarget:
         self._open: dict[str, File] = dict(files)
         self._coming: OrderedDict[str, SharedComing] = OrderedDict()
         self._process = os.getpid()
-        store._lenders.add(self)
+        store._take_lender(self)
 
     def know(self, files: Mapping[str, File]) -> None:
         """Note files that are open already."""
@@ -171,7 +173,8 @@ class StoreTarget:
             self._begin()
 
     def _begin(self) -> None:
-        for coming, _ in zip(self._coming.values(), range(OPENINGS), strict=False):
+        # Another thread may cancel meanwhile.
+        for coming in list(self._coming.values())[:OPENINGS]:
             coming.begin()
 
     def is_ready(self, path: str) -> bool:
@@ -181,18 +184,20 @@ class StoreTarget:
     def wait(self, path: str) -> None:
         if path not in self._open:
             self.expect(path)
+            coming = self._coming.get(path)
             with contextlib.suppress(OSError):  # `hint` raises it.
-                self._coming[path].file()
+                if coming is not None:
+                    coming.file()
 
     def _file(self, path: str) -> File:
         file = self._open.get(path)
         if file is None:
-            self.expect(path)
+            coming = self._coming.get(path) or SharedComing(self._store, path)
             try:
                 # It is lent at any time: from here, and then from there.
-                file = self._open[path] = self._coming[path].file()
+                file = self._open[path] = coming.file()
             finally:
-                del self._coming[path]
+                self._coming.pop(path, None)
                 self._begin()
         return file
 
@@ -210,6 +215,8 @@ class StoreTarget:
         return None if file is None or file.closed else file
 
     def hint(self, path: str, parts: Parts, ordered: bool) -> int:
+        if path not in self._open and len(self._open) >= OPEN_MAX:
+            return 0
         self._file(path).hint(parts, stream=self._stream, ordered=ordered)
         return 1 if parts is None else len(parts)
 
@@ -219,7 +226,7 @@ class StoreTarget:
         self._coming.clear()
 
     def close(self) -> None:
-        self._store._lenders.discard(self)
+        self._store._give_up_lender(self)
         self.cancel()
         self._stream.close()
 
