@@ -3,8 +3,8 @@
 //! One process has the cache ([`Server`]). Its blocks lie in a file in memory that the others map for reading.
 //! In these, a [`FarFile`] is read like a [`File`](crate::File):
 //!
-//! * **A hit** is a look-up in the mapped table and a copy, which is checked afterwards ([`far`]): no system call and no
-//!   message. It is noted in a [`ring`], which the server empties in batches, so that its policy knows of it.
+//! * **A hit** is a look-up in the mapped table and a copy, which is checked afterwards (`far`): no system call and no
+//!   message. It is noted in a `ring`, which the server empties in batches, so that its policy knows of it.
 //! * **The rest**, a block that is not there or was replaced during the copy, is asked for over a socket, and comes with the
 //!   answer. So are opens and hints.
 //!
@@ -15,8 +15,8 @@
 //! Both sides check that the other is of the same user. A server checks all that a client sends; a client bounds all that it
 //! reads of the server's memory.
 //!
-//! By module: [`far`] reads the mapped blocks, [`ring`] tells of hits, [`wire`] has the messages, [`server`] and [`client`] (with
-//! [`waiting`]) the two sides, and [`either`] files that may be on either.
+//! By module: `far` reads the mapped blocks, `ring` tells of hits, `wire` has the messages, `server` and `client` (with
+//! `waiting`) the two sides, and `either` files that may be on either.
 
 pub(crate) mod client;
 pub(crate) mod either;
