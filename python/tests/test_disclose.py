@@ -327,3 +327,18 @@ def test_an_endless_plan_of_adjacent_ranges_holds_nobody_up(data: Path) -> None:
     hints = foretell.disclosed(endless(), store=foretell.Store(data))
     assert not hints.wait(0)
     hints.close()
+
+
+def test_a_string_is_no_list_of_names(data: Path) -> None:
+    with pytest.raises(TypeError, match="put it in a list"):
+        disclose.files(str(data / "small"))
+    with pytest.raises(TypeError, match="put it in a list"):
+        disclose.safetensors(data / "small", "wte")
+    with pytest.raises(TypeError, match="put it in a list"):
+        disclose.tar(data / "small", "1.bin")
+    wrong: Any = ["small", ("small", 0), ("small", "0", 1)]
+    for one in wrong:
+        with foretell.disclosed([one], store=foretell.Store(data)) as hints:
+            assert hints.wait(60)
+            assert hints.problem is not None
+            assert "is not (path, offset, length)" in hints.problem

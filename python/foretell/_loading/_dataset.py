@@ -22,7 +22,7 @@ from foretell._loading._feed import Feed
 from foretell._loading._names import Names
 from foretell._loading._notes import Batch, Key, Note, plain
 from foretell.disclose import Disclosed
-from foretell.disclose._plan import Plan, Range
+from foretell.disclose._plan import Plan, Range, checked
 
 if TYPE_CHECKING:
     from foretell._store import Store
@@ -81,7 +81,7 @@ class Ahead:
                 self._items += 1
                 try:
                     plan = self._plan_of(plain(index))
-                    ranges = list(plan)
+                    ranges = [checked(one) for one in plan]
                 except Exception as error:  # Costs the hints of this item.
                     self.problem = " ".join(f"{type(error).__name__}: {error}".split())
                     continue

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Self
 
-from foretell.disclose._plan import Plan, Range
+from foretell.disclose._plan import Plan, Range, checked
 from foretell.disclose._targets import OFFSET_MAX, Target, Targets
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def runs_of(plan: Plan, targets: Targets) -> Iterator[Run]:
     merged = 0
     while True:
         try:
-            name, offset, length = next(ranges)
+            name, offset, length = checked(next(ranges))
             if offset < 0 or (length is not None and length < 0):
                 raise ValueError(f"the range ({offset}, {length}) of {name} is negative")
         except StopIteration:
@@ -78,7 +78,7 @@ def runs_of(plan: Plan, targets: Targets) -> Iterator[Run]:
         if run is not None:
             yield run
         merged = 0
-        given, path = name, os.fsdecode(name)
+        given = path = name
         target: Target | None = store
         if store is not None and path in plan.files:
             store.know({path: plan.files[path]})

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from foretell.disclose._plan import Plan, Range
+from foretell.disclose._plan import Plan, Range, no_string
 
 if TYPE_CHECKING:
     from foretell._store import Store
@@ -23,6 +23,7 @@ def files(
         ordered: Whether they will be read in this order.
 
     """
+    no_string(order, "path")
 
     def ranges() -> Iterator[Range]:
         for path in order:

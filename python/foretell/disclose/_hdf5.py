@@ -78,7 +78,7 @@ def hdf5(
         try:
             import h5py
         except ImportError:
-            raise ImportError("disclose.hdf5 needs h5py: pip install foretell[hdf5]") from None
+            raise ImportError("disclose.hdf5 needs h5py: pip install 'foretell[hdf5]'") from None
         if not is_place:
             yield from _ranges(dataset, selections, given)
             return

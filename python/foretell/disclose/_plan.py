@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 from foretell._store import File
 
@@ -18,6 +19,32 @@ Range: TypeAlias = tuple[str, int, int | None]
 
 Place: TypeAlias = str | os.PathLike[str] | File
 """A path of this machine, or an open file of a `foretell.Store` (fsspec's files of foretell are such files)."""
+
+
+def checked(item: object) -> Range:
+    """Check an item of a plan: path, offset and length, in bytes.
+
+    Raises:
+        TypeError: It is something else.
+
+    """
+    try:
+        path, offset, length = cast("tuple[Any, Any, Any]", item)
+        end = None if length is None else operator.index(length)
+        return os.fsdecode(path), operator.index(offset), end
+    except (TypeError, ValueError):
+        raise TypeError(f"{item!r} is not (path, offset, length)") from None
+
+
+def no_string(names: object, what: str) -> None:
+    """Refuse a string where a list of names is meant: its letters would be taken as names.
+
+    Raises:
+        TypeError: It is one.
+
+    """
+    if isinstance(names, (str, bytes)):
+        raise TypeError(f"{names!r} is one {what}: put it in a list")
 
 
 class Plan:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from foretell.disclose._plan import Place, Plan, Source, plan_of
+from foretell.disclose._plan import Place, Plan, Source, no_string, plan_of
 from foretell.disclose._runs import runs
 
 Names: TypeAlias = Iterable[str] | Mapping[str, Any]
@@ -36,6 +36,7 @@ def safetensors(file: Place, tensors: Names | None = None) -> Plan:
     A slice is disclosed as its runs of adjacent elements.
 
     """
+    no_string(tensors, "tensor")
     return plan_of(file, lambda source: _ranges(source, tensors))
 
 

@@ -7,7 +7,7 @@ import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from foretell.disclose._plan import Place, Plan, Source, plan_of
+from foretell.disclose._plan import Place, Plan, Source, no_string, plan_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -31,6 +31,7 @@ def tar(
     file.
 
     """
+    no_string(members, "member")
 
     def ranges(source: Source) -> Iterator[tuple[int, int | None]]:
         if members is None:

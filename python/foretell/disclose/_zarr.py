@@ -52,7 +52,7 @@ def zarr(array: Any, *selections: Any, ordered: bool = True) -> Plan:
         import zarr as library
         from zarr.core import indexing
     except ImportError:
-        raise ImportError("disclose.zarr needs zarr 3: pip install foretell[zarr]") from None
+        raise ImportError("disclose.zarr needs zarr 3: pip install 'foretell[zarr]'") from None
 
     indexers: Mapping[Any, Callable[..., Any]] = {
         indexing.OIndex: indexing.OrthogonalIndexer,
