@@ -2,8 +2,7 @@
 
 client.py KIND DATA WORKERS SECONDS FOLDER
 
-KIND is a way of reading, and DATA "files" or "records". FOLDER is where a mount or a local cache is. The store is that of
-AWS_ENDPOINT_URL. An epoch is given up after SECONDS. Each item begins with its number, which is checked.
+KIND names the client. DATA is "files" or "records". FOLDER has the mount or the local cache. AWS_ENDPOINT_URL names the store. An epoch is given up after SECONDS. Each item begins with its number, which is checked.
 """
 
 import importlib.util

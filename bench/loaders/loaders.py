@@ -45,9 +45,9 @@ KINDS = [
     "litdata",
     "MosaicML Streaming",
 ]
-# Those whose epochs are measured to the end, up to this time: for the others the rate is the same throughout.
+# Whole epochs of these are measured, for at most so many seconds. The others read at one rate throughout.
 FULL, FULL_S = {"foretell", "litdata", "MosaicML Streaming"}, 110
-# Pythons with the packages that contradict those of the others.
+# Python environments of packages that cannot be installed beside the other ones.
 PYTHONS = {
     "litdata": os.environ.get("LITDATA_PYTHON"),
     "MosaicML Streaming": os.environ.get("MOSAICML_PYTHON"),

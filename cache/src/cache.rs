@@ -70,7 +70,7 @@ impl Cache {
         Self::with(options, Slab::new)
     }
 
-    /// An empty cache whose blocks other processes can [read](crate::share).
+    /// An empty cache. Other processes can [read its blocks](crate::share).
     ///
     /// # Errors
     /// As [`new`](Cache::new).

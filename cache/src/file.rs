@@ -489,8 +489,8 @@ impl File {
         }
     }
 
-    /// Another process has read this range of frames without the help of this one. Whoever tells of such reads calls
-    /// [`Shared::look`] when it has told of all. Returns the number of blocks; if there are more than `most`, nothing happens.
+    /// Notes that another process has copied this range out of frames by itself. After a batch of such notes, the caller calls
+    /// [`Shared::look`]. Returns the number of blocks. A range of more than `most` blocks is not noted.
     pub(crate) fn told(&self, offset_bytes: u64, length: usize, most: u64) -> u64 {
         let shared = &self.shared;
         let block_bytes = shared.block_bytes as u64;

@@ -37,7 +37,7 @@ pub(crate) struct Header<W = AtomicU64> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     version: u64,
-    /// Whether nobody has read it since it was prefetched.
+    /// Whether it was prefetched and has not been read since.
     pub(crate) is_unread: bool,
 }
 

@@ -160,9 +160,11 @@ class Feed:
         """Send the rest; the work of a thread."""
         try:
             self.drive(may_wait=True)
-        finally:
+        except BaseException:
+            # Otherwise `drive` has said so itself, and another thread may drive by now.
             self.is_driven = False
             self.is_done.set()
+            raise
 
 
 class Disclosed:
