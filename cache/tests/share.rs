@@ -125,6 +125,25 @@ fn read(name: &str, count: u64, seed: u64) {
     assert!(hits > 0);
 }
 
+/// Hints as a client of which a child is left, which has its socket.
+fn leave_a_child(name: &str) {
+    let session = FarSession::connect(name, b"", PATIENCE).unwrap().expect("it answers");
+    let (file, stream) = (session.open(b"0").unwrap(), session.stream());
+    let part = |number: u64| Segment { offset_bytes: number * 8192, length_bytes: 4096 };
+    stream.hint_segments(&file, &(0..500).map(part).collect::<Vec<_>>());
+    session.stats().expect("it has the hint now");
+    // SAFETY: the child calls nothing but `pause` and is killed by its parent's reader.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        loop {
+            // SAFETY: it waits for a signal.
+            unsafe { libc::pause() };
+        }
+    }
+    println!("left {child}");
+    std::thread::sleep(Duration::from_secs(3600));
+}
+
 fn start(role: &str) -> Child {
     let program = std::env::current_exe().unwrap();
     let words = ["--exact", "a_process_of_the_test", "--nocapture", "--include-ignored"];
@@ -145,6 +164,7 @@ fn a_process_of_the_test() {
     let Ok(role) = std::env::var(ROLE) else { return };
     match role.split(' ').collect::<Vec<_>>()[..] {
         ["serve", name, ..] => serve(name),
+        ["leave", name, ..] => leave_a_child(name),
         ["read", name, count, seed] => read(name, count.parse().unwrap(), seed.parse().unwrap()),
         _ => panic!("{role}"),
     }
@@ -191,4 +211,39 @@ fn no_byte_is_wrong_whoever_is_killed() {
     server.kill().unwrap();
     server.wait().unwrap();
     assert!(restarted > 0, "no server was killed");
+}
+
+#[test]
+fn a_killed_client_leaves_nothing_though_its_child_has_the_socket() {
+    let files = MemoryBackend::new();
+    files.put("0", vec![1; 8 << 20]);
+    let files = Arc::new(files);
+    let options = CacheOptions { budget_bytes: 1 << 20, block_bytes: BLOCK_BYTES };
+    let cache = Cache::new_shared(options).unwrap();
+    let store = cache.attach(Arc::clone(&files) as Arc<dyn Backend>);
+    let own = store.session().stream();
+    let before = own.hint_memory().all_bytes;
+    let name = format!("left-{}", std::process::id());
+    let server = Server::start(&cache, Name::take(&name).unwrap().unwrap(), move |_| {
+        let files = Arc::clone(&files);
+        let open = move |path: &[u8]| files.open(&String::from_utf8_lossy(path));
+        Ok(Served { store: store.clone(), open: Arc::new(open) })
+    });
+    let _server = server.unwrap();
+    let mut client = start(&format!("leave {name} 0 0"));
+    let mut lines = BufReader::new(client.stdout.take().unwrap()).lines();
+    let left = lines.find_map(|line| line.unwrap().split_once("left ")?.1.parse::<i32>().ok());
+    let left = left.expect("it has forked");
+    assert!(own.hint_memory().all_bytes > before);
+    client.kill().unwrap();
+    client.wait().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let is_gone = || own.hint_memory().all_bytes <= before;
+    while !is_gone() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let is_gone = is_gone();
+    // SAFETY: the child of the client, which nobody else ends.
+    assert_eq!(unsafe { libc::kill(left, libc::SIGKILL) }, 0, "it was still there");
+    assert!(is_gone, "its hints are still there");
 }

@@ -157,13 +157,20 @@ fn welcome(socket: &UnixStream) -> io::Result<Option<(u32, usize, OwnedFd, Owned
     Ok(is_sane.then_some((frames, block_bytes as usize, memory, ring)))
 }
 
+/// Hears a server's welcome. Returns what came with it.
+#[cfg(test)]
+pub(super) fn take_welcome(from: &UnixStream) -> (OwnedFd, OwnedFd) {
+    let (_, _, memory, ring) = welcome(from).unwrap().expect("a welcome");
+    (memory, ring)
+}
+
 /// Hears a server's welcome, and sends it to a client.
 #[cfg(test)]
 pub(super) fn pass_on_welcome(from: &UnixStream, to: &UnixStream) {
     let (frames, block_bytes, memory, ring) = welcome(from).unwrap().expect("a welcome");
     let block_bytes = block_bytes as u32;
     let message = ToClient::Welcome { frames, block_bytes }.encode();
-    super::server::send_with(to, &message, &[memory.as_fd(), ring.as_fd()]).unwrap();
+    super::connection::send_with(to, &message, &[memory.as_fd(), ring.as_fd()]).unwrap();
 }
 
 /// One version of a file, open in the cache of another process. Its methods are those of [`File`](crate::File).

@@ -15,12 +15,14 @@
 //! Both sides check that the other is of the same user. A server checks all that a client sends; a client bounds all that it
 //! reads of the server's memory.
 //!
-//! By module: `far` reads the mapped blocks, `ring` tells of hits, `wire` has the messages, `server` and `client` (with
-//! `waiting`) the two sides, and `either` files that may be on either.
+//! By module: `far` reads the mapped blocks, `ring` tells of hits, `wire` has the messages, `server` (with `connection` and
+//! `opening`) and `client` (with `waiting`) the two sides, and `either` files that may be on either.
 
 pub(crate) mod client;
+mod connection;
 pub(crate) mod either;
 pub(crate) mod far;
+mod opening;
 pub(crate) mod ring;
 pub(crate) mod server;
 #[cfg(test)]

@@ -1,52 +1,54 @@
 //! The process that has the cache: it answers clients and takes their hits into account.
 //!
-//! One thread does it all. It never waits for a store: opens have a thread each, and reads call back. It never waits for a
+//! One thread does it all. It never waits for a store: opens have threads (`opening`), and reads call back. It never waits for a
 //! client either: what a client does not take yet is queued, and while much is queued or asked for, its further requests stay
 //! in the socket.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
-use std::io::{self, IoSlice, Write};
+use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::{PidfdFlags, pidfd_open};
 
+use super::connection::{Client, Known, OPEN_COST_BYTES, send_with};
+use super::opening::Opening;
 use super::ring::Ring;
 use super::wire::{REQUEST_MAX_BYTES, ToClient, ToServer, VERSION};
 use super::{full, peer_of};
 use crate::backend::{BackendError, Opened};
-use crate::cache::{Cache, Session, Store, Stream};
-use crate::file::File;
+use crate::cache::{Cache, Store, Stream};
 use crate::mapping::HUGE_PAGE;
 
 /// Bytes that are asked for or queued for a client, beyond which it is not heard.
-const LOAD_MAX_BYTES: usize = 32 << 20;
+const LOAD_MAX_BYTES: usize = 64 * OPEN_COST_BYTES;
+/// The same of all clients. Many of them have a part each.
+const ALL_LOAD_MAX_BYTES: usize = 16 * LOAD_MAX_BYTES;
 /// What a read counts beside its data.
 const READ_COST_BYTES: usize = 4096;
-/// What an open counts, which has a thread: a client has 64 of them at once.
-const OPEN_COST_BYTES: usize = LOAD_MAX_BYTES / 64;
 /// Most blocks that the records of a client may name in one look. The rest of them is dropped.
 const TOLD_MAX_BLOCKS: u64 = 1 << 16;
 /// Most clients; further ones are refused and use a cache of their own.
 const CLIENTS_MAX: usize = 1024;
 /// Most stores; clients of further ones are refused.
 const STORES_MAX: usize = 256;
-/// Memory of a client's hints. Further ones are ignored.
-const HINTS_MAX_BYTES: usize = 256 << 20;
 /// Rings are looked at in such intervals while there are records in them.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Filled memory is looked for in such intervals.
 const GATHER_EVERY: Duration = Duration::from_millis(200);
 /// Without records for so long, the server sleeps until it is told.
 const LOOK_FOR: Duration = Duration::from_millis(50);
+/// Without a descriptor for the next client, clients are left waiting for so long.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Opens the file at a path of a store, and waits.
 pub type OpenAt = Arc<dyn Fn(&[u8]) -> Result<Opened, BackendError> + Send + Sync>;
@@ -104,7 +106,7 @@ struct Mailbox {
 }
 
 #[derive(Debug)]
-enum Answer {
+pub(super) enum Answer {
     Opened { id: u64, path: Vec<u8>, result: Result<Opened, BackendError> },
     Read { id: u64, asked_bytes: usize, result: Result<Vec<u8>, (u64, BackendError)> },
 }
@@ -146,6 +148,8 @@ impl Server {
             stores: HashMap::new(),
             clients: HashMap::new(),
             next_client: 0,
+            opening: Opening::default(),
+            accepts_from: None,
         };
         let thread = std::thread::Builder::new()
             .name("foretell-share".to_owned())
@@ -193,26 +197,9 @@ struct Serving {
     stores: HashMap<Vec<u8>, Served>,
     clients: HashMap<u64, Client>,
     next_client: u64,
-}
-
-/// What a client has, once it has said hello.
-struct Known {
-    session: Session,
-    open: OpenAt,
-    ring: Ring,
-}
-
-struct Client {
-    socket: UnixStream,
-    known: Option<Known>,
-    files: HashMap<u32, Arc<File>>,
-    next_handle: u32,
-    streams: HashMap<u32, Stream>,
-    input: Vec<u8>,
-    output: VecDeque<Vec<u8>>,
-    /// Bytes of the first message of `output` that were sent.
-    sent: usize,
-    load_bytes: usize,
+    opening: Opening,
+    /// Until then, no client is accepted.
+    accepts_from: Option<Instant>,
 }
 
 impl Serving {
@@ -290,52 +277,67 @@ impl Serving {
         any
     }
 
-    fn wait(&self, timeout: Option<Duration>) -> Ready {
-        let numbers: Vec<u64> = self.clients.keys().copied().collect();
+    /// What a client may load, as things are.
+    fn load_max_bytes(&self) -> usize {
+        LOAD_MAX_BYTES.min(ALL_LOAD_MAX_BYTES / self.clients.len().max(1))
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Ready {
+        let now = Instant::now();
+        self.accepts_from = self.accepts_from.filter(|&from| from > now);
+        let accepts_after = self.accepts_from.map(|from| from - now);
+        let load_max_bytes = self.load_max_bytes();
+        let mut of_listener = PollFlags::empty();
+        of_listener.set(PollFlags::IN, accepts_after.is_none());
         let mut fds = vec![
             PollFd::new(&self.mailbox.bell, PollFlags::IN),
-            PollFd::new(&self.listener, PollFlags::IN),
+            PollFd::new(&self.listener, of_listener),
         ];
-        fds.extend(self.clients.values().map(|client| {
+        for client in self.clients.values() {
             let mut wanted = PollFlags::empty();
-            wanted.set(PollFlags::IN, client.load_bytes < LOAD_MAX_BYTES);
+            wanted.set(PollFlags::IN, client.load_bytes < load_max_bytes);
             wanted.set(PollFlags::OUT, !client.output.is_empty());
-            PollFd::new(&client.socket, wanted)
-        }));
+            fds.push(PollFd::new(&client.socket, wanted));
+            fds.push(PollFd::new(&client.process, PollFlags::IN));
+        }
+        let timeout = [timeout, accepts_after].into_iter().flatten().min();
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         if poll(&mut fds, timeout.as_ref()).is_err() {
             return Ready::default(); // A signal.
         }
-        let is_ready = |at: usize| !fds[at].revents().is_empty();
-        let clients = numbers.into_iter().enumerate().filter(|(at, _)| is_ready(at + 2));
-        let clients = clients.map(|(at, number)| {
-            let events = fds[at + 2].revents();
-            let is_broken = events.intersects(PollFlags::HUP | PollFlags::ERR);
-            (number, events.contains(PollFlags::IN), is_broken)
+        let (own, of_clients) = fds.split_at(2);
+        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let clients = self.clients.keys().zip(of_clients.chunks_exact(2));
+        let clients = clients.filter(|(_, fds)| fds.iter().any(is_ready));
+        let clients = clients.map(|(&number, fds)| {
+            let events = fds[0].revents();
+            let has_ended = is_ready(&fds[1]);
+            let is_broken = has_ended || events.intersects(PollFlags::HUP | PollFlags::ERR);
+            (number, !has_ended && events.contains(PollFlags::IN), is_broken)
         });
-        Ready { bell: is_ready(0), listener: is_ready(1), clients: clients.collect() }
+        let clients = clients.collect();
+        Ready { bell: is_ready(&own[0]), listener: is_ready(&own[1]), clients }
     }
 
     fn accept(&mut self) {
-        while let Ok((socket, _)) = self.listener.accept() {
-            if peer_of(&socket).is_none()
-                || self.clients.len() >= CLIENTS_MAX
-                || socket.set_nonblocking(true).is_err()
-            {
+        loop {
+            let socket = match self.listener.accept() {
+                Ok((socket, _)) => socket,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+                // Most likely there are no descriptors, and the socket would stay readable.
+                Err(_) => {
+                    self.accepts_from = Some(Instant::now() + ACCEPT_AGAIN_AFTER);
+                    return;
+                }
+            };
+            if self.clients.len() >= CLIENTS_MAX || socket.set_nonblocking(true).is_err() {
                 continue;
             }
-            let client = Client {
-                socket,
-                known: None,
-                files: HashMap::new(),
-                next_handle: 0,
-                streams: HashMap::new(),
-                input: Vec::new(),
-                output: VecDeque::new(),
-                sent: 0,
-                load_bytes: 0,
-            };
-            self.clients.insert(self.next_client, client);
+            let Some(process) = peer_of(&socket) else { continue };
+            let Ok(process) = pidfd_open(process, PidfdFlags::empty()) else { continue };
+            self.clients.insert(self.next_client, Client::new(socket, process));
             self.next_client += 1;
         }
     }
@@ -371,7 +373,8 @@ impl Serving {
     /// Acts on what a client has sent, as far as its load allows. Returns false if the client is done with.
     fn act_on_all(&mut self, number: u64, client: &mut Client) -> io::Result<bool> {
         let mut taken = 0;
-        while client.load_bytes < LOAD_MAX_BYTES
+        let load_max_bytes = self.load_max_bytes();
+        while client.load_bytes < load_max_bytes
             && let Some(head) = client.input[taken..].first_chunk()
         {
             let length = u32::from_ne_bytes(*head) as usize;
@@ -403,12 +406,14 @@ impl Serving {
                 let (open, mailbox) = (Arc::clone(&known.open), Arc::clone(&self.mailbox));
                 client.load_bytes += OPEN_COST_BYTES;
                 let at = path.clone();
-                let opens =
-                    std::thread::Builder::new().name("foretell-open".to_owned()).spawn(move || {
-                        let result = open(&at);
-                        mailbox.send(number, Answer::Opened { id, path: at, result });
-                    });
-                if let Err(error) = opens {
+                let begun = self.opening.begin(Box::new(move || {
+                    // The client waits for an answer, also of a back end that panics, which was reported.
+                    let result = std::panic::catch_unwind(AssertUnwindSafe(|| open(&at)));
+                    let result = result
+                        .unwrap_or_else(|_| Err(io::Error::from_raw_os_error(libc::EIO).into()));
+                    mailbox.send(number, Answer::Opened { id, path: at, result });
+                }));
+                if let Err(error) = begun {
                     client.answer(Answer::Opened { id, path, result: Err(error.into()) });
                 }
             }
@@ -489,98 +494,4 @@ struct Ready {
     listener: bool,
     /// Number; whether there is something to read; whether the connection has ended.
     clients: Vec<(u64, bool, bool)>,
-}
-
-impl Client {
-    /// The stream and the file of a hint; `None` if the hint is to be ignored.
-    fn stream(&mut self, stream: u32, handle: u32) -> Option<(&Stream, &Arc<File>)> {
-        let (known, file) = (self.known.as_ref()?, self.files.get(&handle)?);
-        let stream = self.streams.entry(stream).or_insert_with(|| known.session.stream());
-        (stream.hint_memory().own_bytes < HINTS_MAX_BYTES).then_some((stream, file))
-    }
-
-    fn answer(&mut self, answer: Answer) {
-        match answer {
-            Answer::Opened { id, path, result } => {
-                self.load_bytes -= OPEN_COST_BYTES;
-                let message = match result {
-                    Ok(opened) => self.opened(id, &path, opened),
-                    Err(cause) => ToClient::Failed { id, offset_bytes: 0, cause },
-                };
-                self.queue(message.encode());
-            }
-            Answer::Read { id, asked_bytes, result } => {
-                self.load_bytes -= asked_bytes;
-                match result {
-                    Ok(bytes) => {
-                        self.queue(ToClient::data_head(id, bytes.len()));
-                        self.queue(bytes);
-                    }
-                    Err((offset_bytes, cause)) => {
-                        self.queue(ToClient::Failed { id, offset_bytes, cause }.encode());
-                    }
-                }
-            }
-        }
-    }
-
-    /// Queues a message, or a part of one. It counts until the client has taken it.
-    fn queue(&mut self, message: Vec<u8>) {
-        self.load_bytes += message.len();
-        self.output.push_back(message);
-    }
-
-    fn opened(&mut self, id: u64, path: &[u8], opened: Opened) -> ToClient {
-        let Some(known) = &self.known else {
-            return ToClient::Failed { id, offset_bytes: 0, cause: BackendError::Lost };
-        };
-        let file = known.session.open_found(&String::from_utf8_lossy(path), opened);
-        while self.files.contains_key(&self.next_handle) {
-            self.next_handle = self.next_handle.wrapping_add(1);
-        }
-        let handle = self.next_handle;
-        self.next_handle = self.next_handle.wrapping_add(1);
-        let message = ToClient::Opened {
-            id,
-            handle,
-            file: file.id.0,
-            size_bytes: file.size_bytes(),
-            version: file.version().to_vec(),
-        };
-        self.files.insert(handle, file);
-        message
-    }
-
-    /// Sends what the client takes.
-    fn flush(&mut self) -> io::Result<()> {
-        while let Some(message) = self.output.front() {
-            match (&self.socket).write(&message[self.sent..]) {
-                Ok(count) => self.sent += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-            if self.sent == message.len() {
-                self.sent = 0;
-                self.load_bytes -= message.len();
-                self.output.pop_front();
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Sends a message with descriptors to a client that has nothing queued.
-pub(super) fn send_with(
-    socket: &UnixStream,
-    message: &[u8],
-    descriptors: &[BorrowedFd<'_>],
-) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let count = sendmsg(socket, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL)?;
-    if count == message.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }

@@ -1,6 +1,6 @@
 //! A server and its clients in one process.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use foretell_policy::Segment;
 
-use super::wire::{ToServer, VERSION};
+use super::wire::{ToClient, ToServer, VERSION};
 use super::{FarFile, FarSession, Name, Served, Server};
 use crate::backend::memory::MemoryBackend;
 use crate::backend::{Backend, BackendError};
@@ -282,4 +282,40 @@ fn records_of_more_blocks_than_there_are_cost_the_server_nothing() {
     // It answers, and counts none of them.
     assert_eq!(read(&file, 1, 10), [5; 10]);
     assert!(world.cache.stats().hit_blocks - before < 10);
+}
+
+#[test]
+fn a_client_that_takes_no_answers_holds_up_nobody_and_finds_them_later() {
+    const READS: u64 = 150;
+    let world = World::new(8 << 20);
+    world.files.put("large", (0..1 << 20).map(|at| (at >> 7) as u8).collect::<Vec<u8>>());
+    let raw = super::reach(&world.name).unwrap().expect("it answers");
+    raw.set_read_timeout(Some(PATIENCE)).unwrap();
+    let send = |message: ToServer| (&raw).write_all(&message.encode());
+    send(ToServer::Hello { version: VERSION, recipe: b"files".to_vec() }).unwrap();
+    let _memory = super::client::take_welcome(&raw);
+    send(ToServer::Open { id: 1, path: b"large".to_vec() }).unwrap();
+    let receive = || {
+        let mut head = [0; 4];
+        (&raw).read_exact(&mut head).unwrap();
+        let mut body = vec![0; u32::from_ne_bytes(head) as usize];
+        (&raw).read_exact(&mut body).unwrap();
+        body
+    };
+    let Some(ToClient::Opened { handle, .. }) = ToClient::decode(&receive()) else { panic!() };
+    // More than the server takes on for a client: some of them stay in the socket.
+    for id in 0..READS {
+        send(ToServer::Read { id, handle, offset_bytes: id, length_bytes: (1 << 20) - id as u32 })
+            .unwrap();
+    }
+    let other = world.connect();
+    assert_eq!(read(&other.open(b"file 2").unwrap(), 0, FILE_BYTES), content(2));
+    let mut answered = [false; READS as usize];
+    for _ in 0..READS {
+        let body = receive();
+        let (id, bytes) = ToClient::data(&body).expect("data");
+        assert_eq!(bytes.len(), (1 << 20) - id as usize);
+        assert!((id as usize..).zip(bytes).all(|(at, &byte)| byte == (at >> 7) as u8));
+        assert!(!std::mem::replace(&mut answered[id as usize], true));
+    }
 }

@@ -1,0 +1,144 @@
+//! Threads that open files for clients: an open waits for the store.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Most threads. A client has at most 64 opens at once, so a few clients of a store that hangs leave the others their turn.
+const THREADS_MAX: usize = 256;
+/// How long a thread waits for the next open before it ends.
+const IDLE_MAX: Duration = Duration::from_secs(2);
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// The threads. They end once this has been dropped and their open has ended; nobody waits for them. Work must not panic.
+#[derive(Default)]
+pub(super) struct Opening {
+    queue: Arc<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    state: Mutex<State>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Work>,
+    threads: usize,
+    /// Threads that wait for work.
+    idle: usize,
+    is_over: bool,
+}
+
+impl Opening {
+    /// Has `work` done by a thread, in turn.
+    ///
+    /// # Errors
+    /// There is no thread, and none can be started: the work is dropped undone.
+    pub(super) fn begin(&self, work: Work) -> io::Result<()> {
+        let mut state = self.queue.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.waiting.push_back(work);
+        if state.idle >= state.waiting.len() {
+            self.queue.more.notify_one();
+            return Ok(());
+        }
+        if state.threads == THREADS_MAX {
+            return Ok(());
+        }
+        let queue = Arc::clone(&self.queue);
+        let thread = std::thread::Builder::new().name("foretell-open".to_owned());
+        match thread.spawn(move || queue.work()) {
+            Ok(_) => state.threads += 1,
+            Err(_) if state.threads > 0 => {}
+            Err(error) => {
+                state.waiting.pop_back();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        let mut state = self.queue.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.is_over = true;
+        state.waiting.clear();
+        self.queue.more.notify_all();
+    }
+}
+
+impl Queue {
+    fn work(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while !state.is_over {
+            if let Some(work) = state.waiting.pop_front() {
+                drop(state);
+                work();
+                state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            state.idle += 1;
+            let waited = self.more.wait_timeout(state, IDLE_MAX);
+            let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = again;
+            state.idle -= 1;
+            if timeout.timed_out() && state.waiting.is_empty() {
+                break;
+            }
+        }
+        state.threads -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn more_opens_than_threads_are_all_done() {
+        let opening = Opening::default();
+        let (sender, done) = channel();
+        for number in 0..2000_usize {
+            let sender = sender.clone();
+            let work = Box::new(move || {
+                std::thread::sleep(Duration::from_millis((number % 3) as u64));
+                sender.send(number).unwrap();
+            });
+            assert!(opening.begin(work).is_ok());
+        }
+        drop(sender);
+        assert!(opening.queue.state.lock().unwrap().threads <= THREADS_MAX);
+        assert_eq!(done.into_iter().count(), 2000);
+    }
+
+    #[test]
+    fn opens_that_hang_take_no_more_than_their_threads_and_dropping_waits_for_none() {
+        let opening = Opening::default();
+        let (hang, hung) = channel::<()>();
+        let hung = Arc::new(Mutex::new(hung));
+        for _ in 0..THREADS_MAX + 50 {
+            let hung = Arc::clone(&hung);
+            assert!(
+                opening
+                    .begin(Box::new(move || {
+                        let _ = hung.lock().unwrap().recv();
+                    }))
+                    .is_ok()
+            );
+        }
+        let queue = Arc::clone(&opening.queue);
+        assert_eq!(queue.state.lock().unwrap().threads, THREADS_MAX);
+        drop(opening);
+        assert!(queue.state.lock().unwrap().waiting.is_empty());
+        drop(hang);
+        while queue.state.lock().unwrap().threads > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
