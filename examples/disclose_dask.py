@@ -11,6 +11,9 @@ import numpy
 import foretell
 from foretell import disclose
 
+if len(sys.argv) != 4:
+    print("usage: foretell run python disclose_dask.py FILE DATASET ROWS", file=sys.stderr)
+    sys.exit(2)
 path, name, rows = sys.argv[1], sys.argv[2], int(sys.argv[3])
 with h5py.File(path) as file:
     cube = file[name]

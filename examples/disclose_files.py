@@ -7,6 +7,9 @@ from pathlib import Path
 import foretell
 from foretell import disclose
 
+if len(sys.argv) != 2:
+    print("usage: foretell run python disclose_files.py FOLDER", file=sys.stderr)
+    sys.exit(2)
 paths = sorted(path for path in Path(sys.argv[1]).rglob("*") if path.is_file())
 random.Random(1).shuffle(paths)
 size = 0

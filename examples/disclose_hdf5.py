@@ -8,6 +8,9 @@ import numpy
 import foretell
 from foretell import disclose
 
+if len(sys.argv) != 3:
+    print("usage: foretell run python disclose_hdf5.py FILE DATASET", file=sys.stderr)
+    sys.exit(2)
 path, name = sys.argv[1:]
 total = 0.0
 with h5py.File(path) as file:

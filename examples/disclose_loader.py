@@ -32,6 +32,9 @@ class Files(Dataset):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        print("usage: disclose_loader.py ADDRESS [WORKERS]", file=sys.stderr)
+        sys.exit(2)
     store = foretell.Store(sys.argv[1])
     workers = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     loader = DataLoader(Files(store), batch_size=16, shuffle=True, num_workers=workers, store=store)

@@ -7,6 +7,9 @@ import numpy
 import foretell
 from foretell import disclose
 
+if len(sys.argv) != 2:
+    print("usage: foretell run python disclose_npy.py FILE", file=sys.stderr)
+    sys.exit(2)
 path = sys.argv[1]
 rows = numpy.load(path, mmap_mode="r")
 order = numpy.random.default_rng(1).permutation(len(rows))

@@ -8,6 +8,9 @@ import pyarrow.parquet
 import foretell
 from foretell import disclose
 
+if len(sys.argv) != 3:
+    print("usage: foretell run python disclose_parquet.py FILE COLUMN", file=sys.stderr)
+    sys.exit(2)
 path, column = sys.argv[1:]
 total = 0.0
 with foretell.disclosed(disclose.parquet(path, [column])):

@@ -8,6 +8,9 @@ import uproot
 import foretell
 from foretell import disclose
 
+if len(sys.argv) != 4:
+    print("usage: foretell run python disclose_root.py FILE TREE BRANCH", file=sys.stderr)
+    sys.exit(2)
 path, name, branch = sys.argv[1:]
 step = 100_000  # Entries that are in memory at once.
 total, count = 0.0, 0

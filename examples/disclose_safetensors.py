@@ -7,6 +7,9 @@ from safetensors import safe_open
 import foretell
 from foretell import disclose
 
+if len(sys.argv) != 3:
+    print("usage: foretell run python disclose_safetensors.py FILE PREFIX", file=sys.stderr)
+    sys.exit(2)
 path, prefix = sys.argv[1:]
 total = 0.0
 with safe_open(path, "np") as file:

@@ -7,6 +7,9 @@ import tarfile
 import foretell
 from foretell import disclose
 
+if len(sys.argv) != 2:
+    print("usage: foretell run python disclose_tar.py FILE", file=sys.stderr)
+    sys.exit(2)
 path = sys.argv[1]
 index = disclose.tar_index(path)  # Keep it: it takes a read for each member.
 names = sorted(index)

@@ -11,6 +11,9 @@ import zarr
 import foretell
 from foretell import disclose
 
+if len(sys.argv) != 5:
+    print("usage: foretell run python disclose_zarr.py DATASET VARIABLE BEGIN END", file=sys.stderr)
+    sys.exit(2)
 path, name, begin, end = sys.argv[1:]
 data = xarray.open_zarr(path, chunks=None, consolidated=False)
 array = zarr.open_array(path, path=name, mode="r")  # What xarray reads.

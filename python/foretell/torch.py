@@ -93,14 +93,15 @@ def disclose_dataset(
         plan_of: Maps an index to what the data set reads for it: a plan of `foretell.disclose`, or triples ``(path, offset,
             length)`` in bytes; a length of `None` is the rest of the file. By default the data set's method
             `foretell_plan`. It is called once for each index, in the process that reads. It should not read itself.
-        store: The store that triples name files of; by default, paths are those of this machine.
+        store: The store that triples name files of; by default, they name files of this machine.
         persistent_workers: Whether the loader keeps its workers from epoch to epoch, so that they may begin the next one.
 
     While an item is read, `Store.open` may return the file that was opened for its hint, so that no request is made twice.
     This is the version of the file when its batch became known. If it has been replaced since and its reads raise
     `foretell.Changed`, the item is read again without hints.
 
-    A plan that fails costs the hints of its item, and raises nothing; `DisclosedDataset.problem` says why.
+    A plan that fails costs the hints of its item, and raises nothing. The first one gives a `RuntimeWarning`, once for a loader
+    and its workers (for each worker, if they are not forked); `DisclosedDataset.problem` says why the last one failed.
 
     Raises:
         TypeError: There is neither `plan_of` nor a method `foretell_plan`.

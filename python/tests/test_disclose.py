@@ -71,13 +71,21 @@ def test_npy_says_why_there_is_no_plan(tmp_path: Path) -> None:
     np.save(tmp_path / "o.npy", np.array([None, "x"]), allow_pickle=True)
     (tmp_path / "no.npy").write_bytes(b"\x93NUMPY")
     for name, index in [("a", 3), ("a", (0, 0, 0)), ("a", "x"), ("a", (..., ...))]:
-        with pytest.raises(IndexError):
+        with pytest.raises(IndexError, match=r"a\.npy: "):
             list(disclose.npy(tmp_path / f"{name}.npy", index))
     for name in ["o", "no"]:
         with pytest.raises(ValueError, match=r"\.npy"):
             list(disclose.npy(tmp_path / f"{name}.npy"))
     with pytest.raises(FileNotFoundError):
         list(disclose.npy(tmp_path / "absent.npy"))
+    with pytest.raises(IsADirectoryError, match=tmp_path.name):
+        list(disclose.npy(tmp_path))
+    mapped: Any = np.load(tmp_path / "a.npy", mmap_mode="r")
+    with pytest.raises(TypeError, match=r"memmap: a path .* its path is .*a\.npy"):
+        disclose.npy(mapped)
+    array: Any = np.zeros(3)
+    with pytest.raises(TypeError, match="ndarray: a path or an open file"):
+        disclose.npy(array)
 
 
 def save_tensors(path: Path, tensors: dict[str, np.ndarray[Any, Any]]) -> None:
@@ -116,7 +124,7 @@ def test_safetensors_ranges_are_the_tensors(tmp_path: Path) -> None:
         index = {name: random_index(shapes[name], source) for name in names}
         wanted = [np.ascontiguousarray(tensors[name][index[name]]).tobytes() for name in names]
         assert planned(index) == b"".join(wanted)
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match=r"model\.safetensors has no tensor 'absent'"):
         list(disclose.safetensors(path, ["absent"]))
     for bad in [b"", b"\xff" * 8, b"\x02" + bytes(7) + b"[]", b"\x02" + bytes(7) + b"{"]:
         path.write_bytes(bad)
@@ -151,8 +159,11 @@ def test_tar_ranges_are_the_members(archive: Path) -> None:
             members = [opened.extractfile(name) for name in names]
             assert found == [member.read() for member in members if member is not None]
     assert list(disclose.tar(archive)) == [(str(archive), 0, None)]
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match=r"shard\.tar has no member 'absent'"):
         list(disclose.tar(archive, ["absent"]))
+    wrong: Any = None
+    with pytest.raises(TypeError, match="a path or an open file"):
+        disclose.tar_index(wrong)
     archive.write_bytes(b"no archive" * 200)
     with pytest.raises(tarfile.ReadError):
         disclose.tar_index(archive)
@@ -258,6 +269,67 @@ def test_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         assert (hints.told, hints.ranges, hints.problem) == ([], 0, None)
 
 
+def test_an_address_is_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FORETELL_SOCKET", raising=False)
+    monkeypatch.setattr("foretell.disclose._targets.mount_points", list)
+    for address in ["s3://bucket/a.npy", "foretell://s3://bucket/a", "https://host/a", "file::a"]:
+        plans: list[Any] = [
+            disclose.npy(address),
+            disclose.safetensors(Path(address)),
+            disclose.files([address, address]),
+            [(address, 0, None)],
+        ]
+        for given in plans:
+            with foretell.disclosed(given) as hints:
+                assert (hints.told, hints.ranges) == ([], 0)
+                assert "is an address, not a path: open it with" in (hints.problem or "")
+    monkeypatch.chdir(tmp_path)
+    Path("a:").mkdir()
+    Path("ab:").mkdir()
+    np.save("ab:/a.npy", np.zeros(3))
+    assert len(list(disclose.npy("ab:/a.npy"))) == 1
+
+
+def test_the_last_problem_is_kept_until_a_cancel(data: Path) -> None:
+    store = foretell.Store(data)
+    hints = foretell.disclosed([("small", -1, 5)], [("small", 0, -5)], store=store)
+    assert hints.wait(60)
+    assert hints.problem == "ValueError: the range (0, -5) of small is negative"
+    hints.add([("small", 0, 5)], store=store)
+    assert hints.wait(60)
+    assert hints.problem is not None
+    hints.cancel()
+    assert hints.problem is None
+    file = store.open("small")
+    hints.add(disclose.safetensors(file, ["absent"]))
+    assert hints.wait(60)
+    hints.close()
+    assert hints.problem == "ValueError: small: not a safetensors file"
+    assert "the last problem" in (foretell.Disclosed.problem.__doc__ or "")
+
+
+MISTAKES = """
+import sys, foretell
+from foretell import disclose
+folder = sys.argv[1]
+for given in [disclose.files([folder]), disclose.files([folder + "/absent"]), [(folder + "/absent", 0, 9)],
+              disclose.npy(folder + "/absent"), disclose.npy(folder), iter([("s3://bucket/a", 0, 9)])]:
+    with foretell.disclosed(given) as hints:
+        hints.wait(60)
+    print(hints.problem)
+"""
+
+
+def test_missing_files_and_folders_are_told(data: Path, command: Path) -> None:
+    words = [str(command), "run", "--no-learn", "--", sys.executable, "-c", MISTAKES, str(data)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
+    told = done.stdout.splitlines()
+    kinds = [line.partition(":")[0] for line in told]
+    folder, absent, address = "IsADirectoryError", "FileNotFoundError", "ValueError"
+    assert kinds == [folder, absent, absent, absent, folder, address]
+    assert all(str(data) in line for line in told[:5])
+
+
 PROGRAM = """
 import os, sys, foretell
 from foretell import disclose
@@ -332,6 +404,9 @@ def test_an_endless_plan_of_adjacent_ranges_holds_nobody_up(data: Path) -> None:
 def test_a_string_is_no_list_of_names(data: Path) -> None:
     with pytest.raises(TypeError, match="put it in a list"):
         disclose.files(str(data / "small"))
+    with pytest.raises(TypeError, match="put it in a list"):
+        one_path: Any = data / "small"
+        disclose.files(one_path)
     with pytest.raises(TypeError, match="put it in a list"):
         disclose.safetensors(data / "small", "wte")
     with pytest.raises(TypeError, match="put it in a list"):

@@ -293,16 +293,28 @@ def test_it_says_why_there_is_no_plan(tmp_path: Path) -> None:
         for name in ["virtual", "external"]:
             with pytest.raises(ValueError, match="other files"):
                 list(disclose.hdf5(file[name]))
-    for missing in ["group", "absent", None]:
-        with pytest.raises(KeyError):
+    for missing in ["group", "absent"]:
+        with pytest.raises(KeyError, match=f"a.h5 has no dataset '{missing}'"):
             list(disclose.hdf5(path, 3, name=missing))
+    with pytest.raises(TypeError, match="`name`"):
+        disclose.hdf5(path, 3)
+    with h5py.File(path) as file:
+        for wrong in [file, file["group"], np.zeros(3)]:
+            with pytest.raises(TypeError, match=r"an h5py\.Dataset is needed"):
+                disclose.hdf5(wrong)
+        with pytest.raises(IndexError, match=r"a\.h5: /group/values: "):
+            list(disclose.hdf5(file["group/values"], 99))
     with pytest.raises(OSError, match="absent"):
         list(disclose.hdf5(tmp_path / "absent.h5", name="x"))
     with (
         h5py.File(Recorded.at(foretell.Store(tmp_path), "a.h5")) as file,
-        pytest.raises(ValueError, match="`file`"),
+        pytest.raises(ValueError, match="`file=`"),
     ):
         list(disclose.hdf5(file["group/values"]))
+    with path.open("rb") as opened, h5py.File(opened) as file:
+        hints = foretell.disclosed(disclose.hdf5(file["group/values"]))
+        assert "`file=`" in (hints.problem or "")
+        hints.close()
     store = foretell.Store(tmp_path)
     with store.open("a.h5") as place:
         hints = foretell.disclosed(disclose.hdf5(place, 99, name="group/values"))

@@ -111,10 +111,17 @@ def test_parquet_reads_a_long_footer_twice(tmp_path: Path) -> None:
 def test_parquet_says_why_there_is_no_plan(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": range(10), "ab": range(10)}), path, row_group_size=5)
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match=r"a\.parquet has no column 'a\.b'"):
         list(disclose.parquet(path, ["a.b"]))
+    with pytest.raises(TypeError, match="one column: put it in a list"):
+        disclose.parquet(path, "a")
+    opened: Any
+    for opened in [pq.ParquetFile(path), path.open("rb")]:
+        with pytest.raises(TypeError, match="a path or an open file of a foretell"):
+            disclose.parquet(opened)
+        opened.close()
     for groups in [[2], [-1], [0, 2]]:
-        with pytest.raises(IndexError):
+        with pytest.raises(IndexError, match=r"a\.parquet: row group"):
             list(disclose.parquet(path, None, groups))
     assert list(disclose.parquet(path, [])) == list(disclose.parquet(path, None, [])) == []
     good = path.read_bytes()
@@ -232,8 +239,12 @@ def test_datasets_say_why_there_is_no_plan(tmp_path: Path) -> None:
     table = pa.table({"a": range(10)})
     pq.write_table(table, tmp_path / "a.parquet")
     found = ds.dataset(tmp_path / "a.parquet")
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="the data set has no column 'b'"):
         list(disclose.dataset(found, ["b"]))
+    with pytest.raises(TypeError, match="one column: put it in a list"):
+        disclose.dataset(found, "a")
+    with pytest.raises(TypeError, match=r"disclose\.parquet takes a path"):
+        disclose.dataset(str(tmp_path / "a.parquet"))
     for chosen in [ds.field("b") > 1, ds.field("a") > "word"]:
         with pytest.raises((ValueError, NotImplementedError)):
             list(disclose.dataset(found, ["a"], chosen))

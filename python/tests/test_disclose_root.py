@@ -61,7 +61,7 @@ def random_names(tree: Any, source: random.Random) -> dict[str, Any]:
     if not hasattr(tree, "ntuple"):
         aliases = {"twice": "2 * x", "more": "twice + more0"}
         ways += [{"expressions": ["more", "n"], "aliases": aliases}]
-        ways += [{"expressions": "sqrt(x) + more2"}]
+        ways += [{"expressions": ["sqrt(x) + more2"]}]
         ways += [{"expressions": ["n"], "cut": "x > 0.5"}]
     return source.choice(ways)
 
@@ -98,7 +98,7 @@ def test_root_ranges_are_what_uproot_reads(tmp_path: Path, kind: str) -> None:
             file = Recorded.at(store, name)
             with uproot.open(file) as opened:
                 tree = opened["t"]
-                list(disclose.root(tree, "x"))  # The pages' list is read.
+                list(disclose.root(tree, ["x"]))  # The pages' list is read.
                 what, how = random_names(tree, source), source.choice(["arrays", "iterate"])
                 file.reads.clear()
                 entries = read(tree, what, how, source)
@@ -170,14 +170,27 @@ def test_root_says_why_there_is_no_plan(tmp_path: Path) -> None:
         write(tmp_path / kind, kind, random.Random(SEED))
         with uproot.open(tmp_path / kind) as opened:
             tree = opened["t"]
-            for names in ["absent", ["absent"]]:
-                with pytest.raises(KeyError):
-                    list(disclose.root(tree, names))
+            with pytest.raises(KeyError, match=f"{kind}.*absent"):
+                list(disclose.root(tree, ["absent"]))
+            with pytest.raises(TypeError, match="one branch: put it in a list"):
+                disclose.root(tree, "x")
+            wrong: Any
+            for wrong in ["100 MB", slice(None, None, "100 MB")]:
+                with pytest.raises(TypeError, match="num_entries_for"):
+                    disclose.root(tree, ["x"], wrong)
+            wrong = 1000
+            with pytest.raises(TypeError, match=r"give \(start, stop\)"):
+                disclose.root(tree, ["x"], wrong)
+            with pytest.raises(TypeError, match="a tree of uproot is needed"):
+                disclose.root(opened)
             with pytest.raises(ValueError, match="step"):
                 list(disclose.root(tree, None, slice(0, 10, -1)))
             if kind == "tree":
-                with pytest.raises(KeyError):
+                with pytest.raises(KeyError, match=r"tree: /?t.*absent"):
                     list(disclose.root(tree, ["x + absent"]))
+                for pattern in ["m*", "*px", "*"]:
+                    with pytest.raises(KeyError, match="filter_name"):
+                        list(disclose.root(tree, [pattern]))
                 with pytest.raises(ValueError, match="itself"):
                     list(disclose.root(tree, ["a"], aliases={"a": "b", "b": "a"}))
     content = (tmp_path / "tree").read_bytes()

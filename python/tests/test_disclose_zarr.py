@@ -200,6 +200,8 @@ def test_it_says_why_there_is_no_plan(tmp_path: Path) -> None:
             list(disclose.zarr(whose, selection))
         with pytest.raises((IndexError, ValueError)):
             whose[selection]
+    with pytest.raises(IndexError, match=r"a\.zarr.*: index out of bounds"):
+        list(disclose.zarr(array, 99))
     with pytest.raises(TypeError):
         disclose.zarr(np.zeros(3))
     memory = zarr.create_array(zarr.storage.MemoryStore(), shape=(3,), dtype="u1")

@@ -83,6 +83,35 @@ def test_every_example_is_tested() -> None:
     assert named == set(MAKERS) | ELSEWHERE
 
 
+NEEDS = {
+    "dask": ["dask", "h5py"],
+    "hdf5": ["h5py"],
+    "loader": ["torch"],
+    "parquet": ["pyarrow"],
+    "root": ["uproot", "awkward"],
+    "safetensors": ["safetensors"],
+    "zarr": ["xarray", "zarr"],
+}
+"""What examples import."""
+
+
+@pytest.mark.parametrize("example", sorted({*MAKERS, *ELSEWHERE}))
+def test_examples_without_arguments_say_their_usage(example: str) -> None:
+    for library in NEEDS.get(example, []):
+        pytest.importorskip(library)
+    paths = [str(Path(__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(":")]
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"disclose_{example}.py")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": ":".join(filter(None, paths))},
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: ")
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("example", sorted(MAKERS))
 def test_examples_of_disclosure(example: str, tmp_path: Path, command: Path) -> None:
     made = tmp_path / "made"

@@ -7,6 +7,7 @@ import os
 import pickle
 import random
 import subprocess
+import warnings
 import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -171,7 +172,8 @@ def test_the_process_that_draws_may_disclose(monkeypatch: pytest.MonkeyPatch, da
 
     sampler = disclose_sampler(range(50), ahead=20, plan_of=plan_of)
     iteration = iter(sampler)
-    assert next(iteration) == 0
+    with pytest.warns(RuntimeWarning, match="index 3 is not disclosed.*RuntimeError: no plan"):
+        assert next(iteration) == 0
     hints = sampler._hints
     assert hints is not None
     assert hints.wait(60)
@@ -298,6 +300,11 @@ def test_a_file_that_is_replaced_is_read_as_it_is_now(tmp_path: Path) -> None:
     assert found[-1] in (b"old" * 30_000, b"new" * 30_000)
 
 
+def read_all(dataset: Any, indices: Iterable[int]) -> list[bytes]:
+    batches = disclose_sampler(Batches(indices, 5), ahead=30)
+    return [item for batch in batches for item in dataset.__getitems__(batch)]
+
+
 def test_a_plan_that_fails_costs_its_hints_only(files: Files, data: Path) -> None:
     def plan_of(index: int) -> Any:
         if index % 3 == 0:
@@ -309,15 +316,45 @@ def test_a_plan_that_fails_costs_its_hints_only(files: Files, data: Path) -> Non
         return [("absent" if index % 3 == 1 else files.names[index], 0, None)]
 
     dataset = disclose_dataset(files, plan_of, store=files.store)
-    found: list[bytes] = []
-    for batch in disclose_sampler(Batches(range(50), 5), ahead=30):
-        found += dataset.__getitems__(batch)
+    with pytest.warns(RuntimeWarning) as warned:
+        found = read_all(dataset, range(50))
     assert found == contents(data, files, range(50))
+    (told,) = warned  # Of many failures, the first.
+    assert "item 0 is not disclosed, so reading it may be slow: KeyError: 0" in str(told.message)
     assert dataset.problem == "TypeError: ('sub/49.bin', 0) is not (path, offset, length)"
     files.names[7] = "absent"
     with pytest.raises(FileNotFoundError) as raised:
         list(map(dataset.__getitem__, disclose_sampler(range(50), ahead=30)))
     assert raised.value.errno == errno.ENOENT
+
+
+def test_paths_that_are_no_paths_are_told_once(files: Files) -> None:
+    dataset = disclose_dataset(files, lambda index: [(f"s3://bucket/{index}", 0, None)])
+    with pytest.warns(RuntimeWarning, match="s3://bucket/0 is an address, not a path"):
+        read_all(dataset, range(50))
+    assert "is an address" in (dataset.problem or "")
+
+
+def test_forked_workers_warn_once_together(files: Files) -> None:
+    def plan_of(index: int) -> Any:
+        raise RuntimeError("no plan")
+
+    dataset = disclose_dataset(files, plan_of, store=files.store)
+    batch = next(iter(disclose_sampler(Batches(range(50), 5), ahead=30)))
+    child = os.fork()
+    if child == 0:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            dataset.__getitems__(batch)
+        os._exit(len(told))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dataset.__getitems__(batch)
+    wrong: Any = range  # It yields no triples.
+    copied = pickle.loads(pickle.dumps(disclose_dataset(list(range(5)), wrong)))
+    with pytest.warns(RuntimeWarning):
+        copied.__getitems__(next(iter(disclose_sampler(Batches(range(5), 5)))))
 
 
 def test_records_of_one_file(data: Path) -> None:

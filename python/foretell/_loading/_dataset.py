@@ -11,8 +11,10 @@ up, and disclosing begins anew with this batch.
 
 from __future__ import annotations
 
+import mmap
 import os
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,7 +24,7 @@ from foretell._loading._feed import Feed
 from foretell._loading._names import Names
 from foretell._loading._notes import Batch, Key, Note, plain
 from foretell.disclose import Disclosed
-from foretell.disclose._plan import Plan, Range, checked
+from foretell.disclose._plan import Plan, Range, checked, text_of
 
 if TYPE_CHECKING:
     from foretell._store import Store
@@ -30,11 +32,35 @@ if TYPE_CHECKING:
 PlanOf = Callable[[Any], "Plan | Iterable[Range]"]
 
 
+class Warned:
+    """Whether a loader has warned of failing hints; forked workers share it with their parent."""
+
+    def __init__(self) -> None:
+        self._flag = mmap.mmap(-1, 1)
+
+    def __reduce__(self) -> tuple[type[Warned], tuple[()]]:
+        return Warned, ()
+
+    def __call__(self, what: str, why: str) -> None:
+        """Warn of the first failure."""
+        if not self._flag[0]:
+            self._flag[0] = 1
+            text = f"{what} is not disclosed, so reading it may be slow: {why} (later failures give no warning)"
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
 class Ahead:
     """What this process has disclosed and not read; made anew in each process."""
 
-    def __init__(self, plan_of: PlanOf, store: Store | None, is_kept: bool = False) -> None:
+    def __init__(
+        self,
+        plan_of: PlanOf,
+        store: Store | None,
+        is_kept: bool = False,
+        warn: Warned | None = None,
+    ) -> None:
         self._plan_of = plan_of
+        self._warn = Warned() if warn is None else warn
         self._is_kept = is_kept
         self._store = store
         self._hints = Disclosed()
@@ -83,7 +109,8 @@ class Ahead:
                     plan = self._plan_of(plain(index))
                     ranges = [checked(one) for one in plan]
                 except Exception as error:  # Costs the hints of this item.
-                    self.problem = " ".join(f"{type(error).__name__}: {error}".split())
+                    self.problem = text_of(error)
+                    self._warn(f"item {plain(index)!r}", self.problem)
                     continue
                 store = plan.store if isinstance(plan, Plan) else self._store
                 if store is None:
@@ -99,6 +126,9 @@ class Ahead:
             self._feeds[number][1].add(items)
         if paths:
             self._hints.add(paths)
+            if self._hints.problem is not None:
+                self.problem = self._hints.problem
+                self._warn(f"a batch with {paths[0][0]}", self.problem)
             self._look_up(names)
 
     def _look_up(self, names: list[tuple[int, str]]) -> None:
@@ -172,6 +202,7 @@ class DisclosedDataset:
         self._store = store
         self._is_kept = persistent_workers
         self._ahead: tuple[int, Ahead] | None = None
+        self._warn = Warned()
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -196,7 +227,7 @@ class DisclosedDataset:
         """What this process has disclosed."""
         if self._ahead is None or self._ahead[0] != os.getpid():
             plan_of = self.dataset.foretell_plan if self._plan_of is None else self._plan_of
-            self._ahead = os.getpid(), Ahead(plan_of, self._store, self._is_kept)
+            self._ahead = os.getpid(), Ahead(plan_of, self._store, self._is_kept, self._warn)
         return self._ahead[1]
 
     def __getitem__(self, index: Any) -> Any:

@@ -16,6 +16,7 @@ from functools import partial
 from itertools import count, islice
 from typing import Any
 
+from foretell._loading._dataset import Warned
 from foretell._loading._notes import Batch, Later, Note, with_note
 from foretell.disclose import Disclosed
 from foretell.disclose._plan import Plan
@@ -109,6 +110,7 @@ class DisclosedSampler:
         self._next_epoch = hasattr(sampler, "set_epoch") if next_epoch is None else next_epoch
         self._plan_of = plan_of
         self._hints: Disclosed | None = None
+        self._warn = Warned()
         self._count = 0
         self._skipped = 0
         self._told_epoch: int | None = None
@@ -163,8 +165,10 @@ class DisclosedSampler:
             plan = self._plan_of(index)
         except Exception as error:  # The data set will raise its own, if it is one.
             self._hints.note(error)
-            return
-        self._hints.add(plan if isinstance(plan, Plan) else list(plan))
+        else:
+            self._hints.add(plan if isinstance(plan, Plan) else list(plan))
+        if self._hints.problem is not None:
+            self._warn(f"index {index!r}", self._hints.problem)
 
     def _begin(self) -> Epoch:
         coming, self._coming = self._coming, None

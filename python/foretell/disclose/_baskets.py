@@ -135,7 +135,7 @@ def _of_expression(
 
 
 def pages(
-    tree: Any, filter_name: Any, steps: Steps, is_iteration: bool
+    tree: Any, filter_name: Any, steps: Steps, is_iteration: bool, path: str
 ) -> Iterator[tuple[int, int]]:
     """Yield offset and length in bytes of the pages of an `RNTuple`: for each range of entries, column by column.
 
@@ -149,7 +149,7 @@ def pages(
     form, _ = tree.to_akform(filter_name=filter_name)
     columns = list(dict.fromkeys(_columns(form)))
     if not columns:
-        raise KeyError(f"{filter_name!r} in {tree.object_path}")
+        raise KeyError(f"{path}: {tree.object_path} has no field {filter_name!r}")
     first_entries = [cluster.num_first_entry for cluster in ntuple.cluster_summaries]
     records, links = ntuple.column_records, ntuple.page_link_list
     kept = 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretell.disclose._fsspec import located
 from foretell.disclose._parquet import HOLE_BYTES, below, chunks, leaves, library, names_of
-from foretell.disclose._plan import Plan, Range
+from foretell.disclose._plan import Plan, Range, no_string
 
 if TYPE_CHECKING:
     from foretell._store import Store
@@ -39,8 +39,16 @@ def dataset(
     expression that does not fit, for files of other formats and for those that foretell does not read, and `OSError` for
     files that cannot be read.
 
+    Raises:
+        TypeError: `dataset` is something else, such as a path, or `columns` a single name.
+
     """
     arrow = library("pyarrow.dataset")
+    no_string(columns, "column")
+    if not hasattr(dataset, "get_fragments"):
+        raise TypeError(
+            f"{type(dataset).__name__}: open it with pyarrow.dataset.dataset(…) and give that; disclose.parquet takes a path"
+        )
     store: Store | None = None
     for fragment in dataset.get_fragments():
         with contextlib.suppress(ValueError):  # The iteration raises it.
@@ -62,7 +70,7 @@ def dataset(
             metadata = fragment.metadata
             paths = leaves(metadata)
             roots = {path.partition(".")[0] for path in paths} | set(paths)
-            chosen = [at for one in needed if one in roots for at in below(paths, one)]
+            chosen = [at for one in needed if one in roots for at in below(paths, one, name)]
             groups = [group.id for group in fragment.row_groups]
             for offset, length in chunks(metadata, chosen, groups, HOLE_BYTES):
                 yield name, offset, length
@@ -99,7 +107,7 @@ def _needed(arrow: Any, schema: Any, columns: Any, filter: Any) -> list[str]:
         for name in columns:
             root = name if name in schema.names else name.partition(".")[0]
             if root not in schema.names:
-                raise KeyError(name)
+                raise KeyError(f"the data set has no column {name!r}")
             names[root] = None
     if filter is not None:
         names.update(dict.fromkeys(_fields_of(arrow, schema, None, filter)))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Self
 
-from foretell.disclose._plan import Plan, Range, checked
+from foretell.disclose._plan import Plan, Range, check_path, checked, mistake_in, text_of
 from foretell.disclose._targets import OFFSET_MAX, Target, Targets
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ RUNS_AHEAD = 64
 PAUSE_S = 0.02
 # Plans are sent at once for so long. A thread sends the rest.
 AT_ONCE_S = 0.01
+# It is looked up whether paths are files, until this took so long. On a slow mount, that is one lookup, of a name which the
+# program opens next.
+LOOK_UP_S = 0.005
 
 
 class Run:
@@ -44,7 +49,7 @@ class Run:
 
 
 def runs_of(plan: Plan, targets: Targets) -> Iterator[Run]:
-    """Group the ranges of a plan by file and by whom is told; what nobody is told of is left out."""
+    """Group the ranges of a plan by file and by receiver; ranges without a receiver are left out."""
     store = None if plan.store is None else targets.of_store(plan.store, plan.files)
     run: Run | None = None
     given: str | None = None
@@ -83,6 +88,7 @@ def runs_of(plan: Plan, targets: Targets) -> Iterator[Run]:
         if store is not None and path in plan.files:
             store.know({path: plan.files[path]})
         if target is None:
+            check_path(path)
             path = os.path.abspath(path)
             target = targets.of_path(path)
         parts = None if is_whole else [(offset, length)]
@@ -148,6 +154,7 @@ class Feed:
                 return False
             if self._owner.send(self, run):
                 self._ahead.popleft()
+                self._owner.look_up(run)
             elif may_wait:
                 time.sleep(PAUSE_S)
             else:
@@ -179,10 +186,10 @@ class Disclosed:
         self._feed = Feed(self)
         self._process = os.getpid()
         self._is_closed = False
+        self._problem: str | None = None
+        self._look_up_s = LOOK_UP_S
         self.ranges = 0
         """Ranges that were disclosed so far; adjacent ones of a file count as one, and a whole file too."""
-        self.problem: str | None = None
-        """Why a plan was not disclosed to its end: the last such error, in one line."""
 
     def __enter__(self) -> Self:
         return self
@@ -197,8 +204,20 @@ class Disclosed:
 
     @property
     def told(self) -> list[str]:
-        """Who was told so far: "run", "mount" and "store". Empty if nobody listens, so that hints have no effect."""
+        """The receivers of the hints so far: "run", "mount" and "store". Empty if there is none: hints have no effect then."""
         return sorted({target.name for target in self._targets.all()})
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with the hints, in one line: the last problem of all plans so far; `None` if there was none.
+
+        Its plan has ended there; the plans after it are disclosed. It stays after `close`; `cancel` begins anew with `None`.
+
+        Mistakes that are found only by making a plan, or by looking for a file, are not found while there is no receiver of
+        hints (`told` is empty). Of paths, the first is looked up, and more as long as this takes no time. So a path further on
+        that is no file may pass unnoticed.
+        """
+        return self._problem
 
     def is_on_mount(self, path: str) -> bool:
         """Whether a path of this machine is on a foretell mount."""
@@ -211,8 +230,10 @@ class Disclosed:
         with self.lock:
             feed = self._feed
             for given in plans:
-                plan = given if isinstance(given, Plan) else Plan(given.__iter__, store)
-                if plan.store is not None or self._targets.may_listen():
+                plan = given if isinstance(given, Plan) else plan_of_triples(given, store)
+                if plan.mistake is not None:
+                    self.note(plan.mistake)
+                elif plan.store is not None or self._targets.may_listen():
                     feed.add(runs_of(plan, self._targets))
             if feed.is_driven:
                 return
@@ -233,6 +254,7 @@ class Disclosed:
     def cancel(self) -> None:
         """Give up what was disclosed and not read. More may follow."""
         if not self._is_closed and self._process == os.getpid():
+            self._problem = None
             self._stop("cancel")
 
     def close(self) -> None:
@@ -254,7 +276,19 @@ class Disclosed:
 
     def note(self, error: Exception) -> None:
         """Note why something was not disclosed."""
-        self.problem = " ".join(f"{type(error).__name__}: {error}".split())
+        self._problem = text_of(error)
+
+    def look_up(self, run: Run) -> None:
+        """Note whether a path of this machine is no file."""
+        if run.plan.store is not None or run.plan.is_sparse or self._look_up_s <= 0:
+            return
+        began = time.monotonic()
+        try:
+            if stat.S_ISDIR(os.stat(run.path).st_mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), run.path)
+        except OSError as error:
+            self.note(error)
+        self._look_up_s -= time.monotonic() - began
 
     def send(self, feed: Feed, run: Run) -> bool:
         """Send a run of a feed; returns whether it is done with. If not, the rest of it may be sent later."""
@@ -280,19 +314,30 @@ class Disclosed:
             return not run.parts
 
 
+def plan_of_triples(given: Iterable[Range], store: Store | None) -> Plan:
+    """Make a plan of triples."""
+    mistake: Exception | None = None
+    if store is None and isinstance(given, (list, tuple)) and given:
+        try:
+            mistake = mistake_in(checked(given[0])[0])
+        except TypeError as error:
+            mistake = error
+    return Plan(given.__iter__, store, mistake=mistake)
+
+
 def disclosed(*plans: Plan | Iterable[Range], store: Store | None = None) -> Disclosed:
     """Disclose what will be read: plans of `foretell.disclose`, or triples ``(path, offset, length)``, in the order of reading.
 
     >>> with foretell.disclosed(disclose.hdf5(cube, numpy.s_[:, 40, :])):
     ...     plane = cube[:, 40, :]
 
-    Whoever reads the data for this program is told: the `foretell.Store` of open files; the foretell mount that a path is on;
-    or else the manager, if the program was started by ``foretell run``. If nobody listens, nothing happens.
+    Hints go to the part of foretell that reads the data: the `foretell.Store` of open files; the foretell mount that a path is
+    on; or else the manager, if the program was started by ``foretell run``. If there is none of these, nothing happens.
 
     Args:
         plans: What will be read. Offsets and lengths are in bytes; a length of `None` is the rest of the file. A plan is sent
             to its end: most of it at once, and by a thread if it is long, has files to open, or the receiver is behind.
-        store: The store that triples name files of; by default, paths are those of this machine.
+        store: The store that triples name files of; by default, they name files of this machine.
 
     Returns:
         A context manager. At its end, what was disclosed and not read is given up. `Disclosed.add` discloses further plans.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from foretell.disclose._plan import Plan, Range, no_string
+from foretell.disclose._plan import Plan, Range, mistake_in, no_string
 
 if TYPE_CHECKING:
     from foretell._store import Store
@@ -22,11 +22,19 @@ def files(
         store: The store that has the files; by default, they are files of this machine.
         ordered: Whether they will be read in this order.
 
+    Raises:
+        TypeError: `order` is a single path.
+
     """
     no_string(order, "path")
+    if isinstance(order, os.PathLike):
+        raise TypeError(f"{order!r} is one path: put it in a list")
+    mistake = None
+    if store is None and isinstance(order, (list, tuple)) and order:
+        mistake = mistake_in(os.fsdecode(order[0]))
 
     def ranges() -> Iterator[Range]:
         for path in order:
             yield os.fsdecode(path), 0, None
 
-    return Plan(ranges, store, ordered=ordered)
+    return Plan(ranges, store, ordered=ordered, mistake=mistake)

@@ -13,7 +13,7 @@ def located(fs: Any, path: str) -> tuple[Store | None, str]:
     """Return the store of a path and its name there; for files of this machine, `None` and the absolute path.
 
     Raises:
-        ValueError: Neither this machine nor foretell reads such files, so that hints for them reach nobody.
+        ValueError: Neither this machine nor foretell reads these files, so hints have no effect.
 
     """
     from fsspec.implementations.local import LocalFileSystem

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from foretell._store import File
 from foretell.disclose._hdf5_index import Chunking, Unexpected, find
-from foretell.disclose._plan import Place, Plan, Range, Source
+from foretell.disclose._plan import Place, Plan, Range, Source, missing, mistake_in
 from foretell.disclose._runs import runs
 
 if TYPE_CHECKING:
@@ -67,31 +67,67 @@ def hdf5(
     not have, `OSError` if it cannot be read, and `ValueError` for a dataset that is not planned: a virtual one, one in
     external files, or one that h5py reads through a Python file without `file`.
 
+    Raises:
+        TypeError: `dataset` is something else, such as an `h5py.File`, or `name` is missing.
+
     Not planned either: strings of variable length, whose data lies in heaps, and what the library reads before it opens the
     dataset.
 
     """
     given = dataset if isinstance(dataset, File) else file
-    is_place = isinstance(dataset, (str, os.PathLike, File))
+    is_place = isinstance(dataset, (str, bytes, os.PathLike, File))
+    mistake: Exception | None = None
+    if is_place:
+        if name is None:
+            raise TypeError("hdf5: the dataset in the file is missing: give its path as `name`")
+        if not isinstance(dataset, File):
+            mistake = mistake_in(os.fsdecode(dataset))
+    else:
+        _check_dataset(dataset)
+        mistake = _needs_file(dataset) if file is None else None
 
     def ranges() -> Iterator[Range]:
-        try:
-            import h5py
-        except ImportError:
-            raise ImportError("disclose.hdf5 needs h5py: pip install 'foretell[hdf5]'") from None
+        h5py = _library()
         if not is_place:
             yield from _ranges(dataset, selections, given)
             return
         with h5py.File(
             dataset if isinstance(dataset, File) else os.fsdecode(dataset), "r"
         ) as opened:
-            if name is None or not isinstance(opened[name], h5py.Dataset):
-                raise KeyError(f"{name}: `name` must be that of a dataset")
+            if not isinstance(opened.get(name), h5py.Dataset):
+                path = dataset.name if isinstance(dataset, File) else os.fsdecode(dataset)
+                raise missing(path, "dataset", name)
             yield from _ranges(opened[name], selections, given)
 
     if given is None:
-        return Plan(ranges, ordered=ordered)
+        return Plan(ranges, ordered=ordered, mistake=mistake)
     return Plan(ranges, given._store, ordered=ordered, files={given.name: given})
+
+
+def _library() -> Any:
+    try:
+        import h5py
+    except ImportError:
+        raise ImportError("disclose.hdf5 needs h5py: pip install 'foretell[hdf5]'") from None
+    return h5py
+
+
+def _check_dataset(dataset: Any) -> None:
+    if isinstance(dataset, _library().Dataset):
+        return
+    kind = f"{type(dataset).__module__.partition('.')[0]}.{type(dataset).__name__}"
+    raise TypeError(
+        f"{kind}: an h5py.Dataset is needed, as file['name'] is one; or the path of a file, and `name`"
+    )
+
+
+def _needs_file(dataset: Any) -> Exception | None:
+    """Return the error of a dataset that h5py reads through a Python file, which it does not say."""
+    if not dataset or dataset.file.driver != "fileobj":  # Or it is closed, which iterating tells.
+        return None
+    return ValueError(
+        f"{dataset.name}: h5py reads it through a Python file; give the foretell.File that it was made of as `file=`"
+    )
 
 
 @dataclass(frozen=True)
@@ -115,7 +151,10 @@ def _ranges(dataset: Any, selections: Sequence[Any], file: File | None) -> Itera
 
     with h5py._hl.base.phil:
         known = _known(dataset, file)
-        chosen = [_Selection(dataset, one) for one in selections or (...,)]
+        try:
+            chosen = [_Selection(dataset, one) for one in selections or (...,)]
+        except IndexError as error:
+            raise IndexError(f"{dataset.file.filename}: {dataset.name}: {error}") from None
     with Source(known.place) as source:
         if known.chunking is not None:
             pairs = _chunked(source, dataset, known, known.chunking, chosen)
@@ -134,8 +173,6 @@ def _known(dataset: Any, file: File | None) -> _Known:
     layout = properties.get_layout()
     if layout == h5d.VIRTUAL or properties.get_external_count() > 0:
         raise ValueError(f"{dataset.name}: its data is in other files, which is not planned")
-    if driver == "fileobj" and file is None:
-        raise ValueError(f"{dataset.name}: give the foretell.File that h5py reads as `file`")
     shape, item_bytes = dataset.shape, dataset.id.get_type().get_size()
     slots, cache_bytes, _ = dataset.id.get_access_plist().get_chunk_cache()
     chunking = None

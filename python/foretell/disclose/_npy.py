@@ -23,8 +23,11 @@ def npy(file: Place, index: Any = ...) -> Plan:
         index: Integers, slices, or a tuple of these, one for each axis. Instead of one of them, a list of integers names
             positions in the order of reading: ``disclose.npy("samples.npy", order)`` for shuffled rows.
 
-    The plan's iteration raises `IndexError` if the selection does not fit, and `ValueError` if it is not such a file, or has
-    Python objects.
+    The plan's iteration raises `IndexError` if the selection does not fit, and `ValueError` if the file is not a .npy file, or
+    has Python objects.
+
+    Raises:
+        TypeError: `file` is something else, such as the array.
 
     """
     return plan_of(file, lambda source: _ranges(source, index))

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from foretell.disclose._plan import Place, Plan, Source, plan_of
+from foretell.disclose._plan import Place, Plan, Source, check_place, missing, no_string, plan_of
 
 # The first read of a file, as long as pyarrow's. Most footers are shorter.
 TAIL_BYTES = 64 << 10
@@ -50,9 +50,13 @@ def parquet(
         pre_buffer: As for pyarrow: with it, up to 8 KiB between two columns are read together with them.
 
     The plan's iteration raises `KeyError` and `IndexError` for a column and a row group that the file does not have, and
-    `ValueError` if it is not such a file, or its footer is encrypted.
+    `ValueError` if it is not a Parquet file, or its footer is encrypted.
+
+    Raises:
+        TypeError: `columns` is a single name, or `file` something else than a file.
 
     """
+    check_place(file)
     read_metadata = library("pyarrow.parquet").read_metadata
     buffer_reader = library("pyarrow").BufferReader
     names = None if columns is None else names_of(columns)
@@ -67,7 +71,7 @@ def parquet(
         paths = leaves(metadata)
         chosen = list(range(len(paths)))
         if names is not None:
-            chosen = [leaf for name in names for leaf in below(paths, name)]
+            chosen = [leaf for name in names for leaf in below(paths, name, source.path)]
         groups = range(metadata.num_row_groups) if numbers is None else numbers
         yield from chunks(metadata, chosen, groups, HOLE_BYTES if pre_buffer else None)
 
@@ -89,8 +93,14 @@ def _footer(source: Source) -> bytes:
 
 
 def names_of(columns: Iterable[str]) -> list[str]:
-    """Return names as a list, which a single name makes too."""
-    return [columns] if isinstance(columns, str) else list(columns)
+    """Return names as a list.
+
+    Raises:
+        TypeError: It is a single name.
+
+    """
+    no_string(columns, "column")
+    return list(columns)
 
 
 def leaves(metadata: Any) -> list[str]:
@@ -98,8 +108,8 @@ def leaves(metadata: Any) -> list[str]:
     return [metadata.schema.column(at).path for at in range(metadata.num_columns)]
 
 
-def below(paths: Sequence[str], name: str) -> list[int]:
-    """Return the numbers of the stored columns of `name`.
+def below(paths: Sequence[str], name: str, file: str) -> list[int]:
+    """Return the numbers of the stored columns of `name` in a file.
 
     Raises:
         KeyError: There are none.
@@ -107,7 +117,7 @@ def below(paths: Sequence[str], name: str) -> list[int]:
     """
     found = [at for at, path in enumerate(paths) if path == name or path.startswith(name + ".")]
     if not found:
-        raise KeyError(name)
+        raise missing(file, "column", name)
     return found
 
 

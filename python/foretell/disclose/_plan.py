@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import operator
 import os
+import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
@@ -36,8 +39,54 @@ def checked(item: object) -> Range:
         raise TypeError(f"{item!r} is not (path, offset, length)") from None
 
 
+# A scheme and a slash or a colon: "s3://bucket", what `Path` makes of it ("s3:/bucket"), and chains of fsspec ("a::b").
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:[/:]")
+
+
+def check_path(path: str) -> None:
+    """Refuse an address where a path of this machine is meant.
+
+    Raises:
+        ValueError: It is one.
+
+    """
+    if ADDRESS.match(path) and not os.path.lexists(path):
+        raise ValueError(
+            f"{path} is an address, not a path: open it with a foretell.Store and give the file, or name it with `store`"
+        )
+
+
+def check_place(place: object) -> None:
+    """Refuse what is neither a path nor an open file of a store.
+
+    Raises:
+        TypeError: It is something else.
+
+    """
+    if isinstance(place, (str, bytes, os.PathLike, File)):
+        return
+    known = getattr(place, "filename", None) or getattr(place, "name", None)
+    way_out = f"; its path is {known!r}" if isinstance(known, (str, os.PathLike)) else ""
+    raise TypeError(
+        f"{type(place).__name__}: a path or an open file of a foretell.Store is needed{way_out}"
+    )
+
+
+def missing(path: str, what: str, name: object) -> KeyError:
+    """Make the error of a file that does not have what was named."""
+    return KeyError(f"{path} has no {what} {name!r}")
+
+
+def text_of(error: Exception) -> str:
+    """Describe an error in one line."""
+    text = str(error)
+    if isinstance(error, KeyError) and len(error.args) == 1:
+        text = str(error.args[0])  # Its text would be quoted.
+    return " ".join(f"{type(error).__name__}: {text}".split())
+
+
 def no_string(names: object, what: str) -> None:
-    """Refuse a string where a list of names is meant: its letters would be taken as names.
+    """Refuse a string where a list of names is meant, in all adapters: its letters would be taken as names.
 
     Raises:
         TypeError: It is one.
@@ -54,7 +103,8 @@ class Plan:
     by one. A length of `None` stands for the rest of the file.
 
     `store` is the `foretell.Store` whose names the paths are; `None` for paths of this machine. `ordered` says whether the
-    ranges will be read in their order.
+    ranges will be read in their order. `mistake` is an error that is known already, and that each iteration raises; `None` if
+    there is none.
     """
 
     def __init__(
@@ -65,6 +115,7 @@ class Plan:
         ordered: bool = True,
         files: Mapping[str, File] | None = None,
         is_sparse: bool = False,
+        mistake: Exception | None = None,
     ) -> None:
         """Make a plan whose iterations call `ranges`.
 
@@ -76,8 +127,11 @@ class Plan:
         self.ordered = ordered
         self.files = {} if files is None else files
         self.is_sparse = is_sparse
+        self.mistake = mistake
 
     def __iter__(self) -> Iterator[Range]:
+        if self.mistake is not None:
+            raise self.mistake
         return iter(self._ranges())
 
     def __repr__(self) -> str:
@@ -103,8 +157,13 @@ class Source:
         else:
             self.path, self.store = os.path.abspath(os.fsdecode(place)), None
             self._file = None
+            check_path(os.fsdecode(place))
             self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            self.size = os.fstat(self._descriptor).st_size
+            found = os.fstat(self._descriptor)
+            self.size = found.st_size
+            if stat.S_ISDIR(found.st_mode):
+                os.close(self._descriptor)
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self.path)
 
     def __enter__(self) -> Self:
         return self
@@ -151,15 +210,35 @@ def plan_of(
     *,
     ordered: bool = True,
 ) -> Plan:
-    """Make the plan of one file, from a function that reads its index and yields offsets and lengths."""
+    """Make the plan of one file, from a function that reads its index and yields offsets and lengths.
+
+    Raises:
+        TypeError: It is not a file's place.
+
+    """
+    check_place(place)
+    mistake: Exception | None = None
     if isinstance(place, File):
         path, store, files = place.name, place._store, {place.name: place}
     else:
         path, store, files = os.path.abspath(os.fsdecode(place)), None, {}
+        mistake = mistake_in(os.fsdecode(place))
 
     def triples() -> Iterator[Range]:
         with Source(place) as source:
-            for offset, length in ranges(source):
-                yield path, offset, length
+            try:
+                for offset, length in ranges(source):
+                    yield path, offset, length
+            except IndexError as error:
+                raise IndexError(f"{path}: {error}") from None
 
-    return Plan(triples, store, ordered=ordered, files=files)
+    return Plan(triples, store, ordered=ordered, files=files, mistake=mistake)
+
+
+def mistake_in(path: str) -> Exception | None:
+    """Return what is wrong with a path of this machine, as `Plan` takes it; `None` if nothing is known to be."""
+    try:
+        check_path(path)
+    except ValueError as error:
+        return error
+    return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from foretell._store import File
 from foretell.disclose._baskets import Steps, baskets, branches_of, pages
 from foretell.disclose._fsspec import located
-from foretell.disclose._plan import Plan, Range
+from foretell.disclose._plan import Plan, Range, no_string
 
 if TYPE_CHECKING:
     from foretell._store import Store
@@ -20,7 +20,7 @@ Entries: TypeAlias = slice | Pair | Iterable[Pair] | None
 
 def root(
     tree: Any,
-    branches: str | Iterable[str] | None = None,
+    branches: Iterable[str] | None = None,
     entries: Entries = None,
     *,
     filter_name: Any = None,
@@ -45,8 +45,17 @@ def root(
     The plan's iteration raises `KeyError` for a branch that the tree does not have, and `ValueError` for a file whose source
     takes no hints, such as XRootD.
 
+    Raises:
+        TypeError: `branches` is a single name, `entries` is none of these, or `tree` something else, such as a file.
+
     """
-    names = [branches] if isinstance(branches, str) else branches and list(branches)
+    no_string(branches, "branch")
+    if not hasattr(tree, "tree") and not hasattr(tree, "ntuple"):
+        raise TypeError(
+            f"{type(tree).__name__}: a tree of uproot is needed, as file['name'] is one"
+        )
+    _check_entries(entries)
+    names = None if branches is None else list(branches)
     path, store, files = "", None, {}
     failed: Exception | None = None
     try:
@@ -58,23 +67,21 @@ def root(
         files[path] = opened
 
     def ranges() -> Iterator[Range]:
-        if failed is not None:
-            raise failed
         steps, is_iteration = _steps(entries, int(_owner(tree).num_entries))
         if hasattr(tree, "ntuple"):
             # Names of fields and patterns are the same to uproot.
             chosen = filter_name if names is None else names
-            found = pages(tree, chosen, steps, is_iteration)
+            found = pages(tree, chosen, steps, is_iteration, path)
         else:
             known = {**tree.aliases, **(aliases or {})}
-            needed = branches_of(tree, names, filter_name, known)
+            needed = _named(tree, names, filter_name, known, path)
             if cut is not None:
-                needed += branches_of(tree, [cut], None, known)
+                needed += _named(tree, [cut], None, known, path)
             found = baskets(tree, needed, steps, is_iteration)
         for offset, length in found:
             yield path, offset, length
 
-    return Plan(ranges, store, files=files)
+    return Plan(ranges, store, files=files, mistake=failed)
 
 
 def _place(tree: Any) -> tuple[str, Store | None]:
@@ -100,6 +107,33 @@ def _place(tree: Any) -> tuple[str, Store | None]:
 def _owner(tree: Any) -> Any:
     """Return the tree that a branch or a field is of."""
     return tree.ntuple if hasattr(tree, "ntuple") else tree.tree
+
+
+def _named(
+    tree: Any, names: list[str] | None, filter_name: Any, known: Mapping[str, str], path: str
+) -> list[Any]:
+    """As `branches_of`, with errors that name the file and the tree."""
+    try:
+        return branches_of(tree, names, filter_name, known)
+    except (KeyError, SyntaxError) as error:
+        said = error.args[0] if isinstance(error, KeyError) else f"{names} is no expression"
+        place = f"{path}: {tree.object_path}: "
+        patterns = any("*" in name for name in names or ())
+        way_out = "; patterns are given as `filter_name`" if patterns else ""
+        raise KeyError(f"{place}no branch: {' '.join(str(said).split())}{way_out}") from None
+
+
+def _check_entries(entries: Any) -> None:
+    """Refuse entries that are no pairs of numbers, and steps in bytes."""
+    step = entries.step if isinstance(entries, slice) else None
+    if isinstance(entries, (str, bytes)) or isinstance(step, (str, bytes)):
+        raise TypeError(
+            f"entries={entries!r}: for a step in bytes, give slice(None, None, tree.num_entries_for('100 MB'))"
+        )
+    if entries is not None and not isinstance(entries, (slice, Iterable)):
+        raise TypeError(
+            f"entries={entries!r}: give (start, stop), a list of these, or a slice with a step"
+        )
 
 
 def _steps(entries: Entries, count: int) -> tuple[Steps, bool]:

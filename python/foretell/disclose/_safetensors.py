@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from foretell.disclose._plan import Place, Plan, Source, no_string, plan_of
+from foretell.disclose._plan import Place, Plan, Source, missing, no_string, plan_of
 from foretell.disclose._runs import runs
 
 Names: TypeAlias = Iterable[str] | Mapping[str, Any]
@@ -31,9 +31,13 @@ def safetensors(file: Place, tensors: Names | None = None) -> Plan:
             slice, or a tuple of these (`None` for the whole tensor). By default all tensors, as `load_file` reads them:
             by offset.
 
-    The plan's iteration raises `KeyError` for a name that the file does not have, and `ValueError` if it is not such a file.
+    The plan's iteration raises `KeyError` for a name that the file does not have, and `ValueError` if it is not a
+    safetensors file.
 
     A slice is disclosed as its runs of adjacent elements.
+
+    Raises:
+        TypeError: `tensors` is a single name, or `file` something else than a file.
 
     """
     no_string(tensors, "tensor")
@@ -61,6 +65,8 @@ def _ranges(source: Source, tensors: Names | None) -> Iterator[tuple[int, int]]:
     if tensors is None:
         tensors = sorted(known, key=lambda name: known[name]["data_offsets"][0])
     for name in tensors:
+        if name not in known:
+            raise missing(source.path, "tensor", name)
         tensor = known[name]
         begin, end = tensor["data_offsets"]
         index = tensors[name] if isinstance(tensors, Mapping) else None

@@ -7,7 +7,15 @@ import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from foretell.disclose._plan import Place, Plan, Source, no_string, plan_of
+from foretell.disclose._plan import (
+    Place,
+    Plan,
+    Source,
+    check_place,
+    missing,
+    no_string,
+    plan_of,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -30,6 +38,9 @@ def tar(
     The plan's iteration raises `KeyError` for a name that the file does not have, and `tarfile.ReadError` for another kind of
     file.
 
+    Raises:
+        TypeError: `members` is a single name, or `file` something else than a file.
+
     """
     no_string(members, "member")
 
@@ -39,6 +50,8 @@ def tar(
             return
         known = _index(source) if index is None else index
         for name in members:
+            if name not in known:
+                raise missing(source.path, "member", name)
             yield known[name]
 
     return plan_of(file, ranges)
@@ -51,10 +64,11 @@ def tar_index(file: Place) -> dict[str, tuple[int, int]]:
     result with the file, if its storage is slow. Of members with the same name, the last counts, as for `tarfile`.
 
     Raises:
-        tarfile.ReadError: It is not such a file.
+        tarfile.ReadError: It is not a tar file, or a compressed one.
         OSError: It cannot be read.
 
     """
+    check_place(file)
     with Source(file) as source:
         return _index(source)
 

@@ -1,4 +1,4 @@
-"""Who is told of reads to come: the manager of `foretell run`, a foretell mount, or a `foretell.Store`."""
+"""Receivers of hints: the manager of `foretell run`, a foretell mount, or a `foretell.Store`."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ class Targets:
         self._stores: dict[int, StoreTarget] = {}
 
     def may_listen(self) -> bool:
-        """Whether anybody may listen for paths of this machine. If not, plans need not be made."""
+        """Whether there may be a receiver for paths of this machine. If not, plans need not be made."""
         return bool(os.environ.get("FORETELL_SOCKET")) or bool(self._points)
 
     def of_store(self, store: Store, files: Mapping[str, File]) -> StoreTarget:
@@ -255,7 +255,7 @@ class Targets:
         return target
 
     def of_path(self, path: str) -> Target | None:
-        """Return who is told of a path of this machine: the foretell mount that it is on, else the manager of the run."""
+        """Return the receiver of hints for a path of this machine: its foretell mount, else the manager of the run."""
         point = self._point(path) if self._points else None
         if point is not None:
             return self._mount(point)

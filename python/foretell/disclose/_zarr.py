@@ -68,7 +68,10 @@ def zarr(array: Any, *selections: Any, ordered: bool = True) -> Plan:
 
     def ranges() -> Iterator[Range]:
         for selection in selections or (...,):
-            indexer = how(_pure(selection), opened.shape, opened.metadata.chunk_grid)
+            try:
+                indexer = how(_pure(selection), opened.shape, opened.metadata.chunk_grid)
+            except IndexError as error:
+                raise IndexError(f"{opened.store_path}: {error}") from None
             yield from _of_chunks(opened, place, indexer)
 
     return Plan(ranges, place.store, ordered=ordered, files=files, is_sparse=True)
@@ -135,7 +138,7 @@ class _Place:
         if not isinstance(system, ForetellFileSystem):
             if "file" in getattr(system, "protocol", ()):
                 return os.path.abspath(path)
-            raise ValueError(f"{inner}: its file system is not foretell's, so nobody can be told")
+            raise ValueError(f"{inner}: its file system is not foretell's, which takes hints")
         self.store, root = system.store(system._strip_protocol(path))
         return str(root)
 
