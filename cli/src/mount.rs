@@ -64,7 +64,9 @@ For data that does not change, a long --ttl saves a request to the store for eac
 store does not answer, reads wait for --timeout and can be interrupted; name lookups wait as long \
 and cannot. With --read-write, both wait as long as they would without the mount.";
 
-/// How long a store may take to answer the check before the mount.
+/// How long a program waits for a store that does not answer, by default.
+const TIMEOUT: Duration = Duration::from_mins(1);
+/// How long a store may take to answer the check before the mount, without `--timeout`: a wrong address is told soon.
 const CHECK_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a name stays valid, by default. A store's is longer: hints look names up ahead of their use, and must not expire
 /// before it.
@@ -126,9 +128,10 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     depth: Option<u32>,
 
-    /// How long a program waits for a store that does not answer before it gets an error
-    #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = duration::parse)]
-    timeout: Duration,
+    /// How long a program waits for a store that does not answer before it gets an error [default: 60s]. If it is given, the
+    /// check before the mount waits as long, and otherwise 5 s
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    timeout: Option<Duration>,
 
     /// Let all users read everything, whatever the modes of a folder's files; with --read-write, as these modes allow. Without
     /// root, /etc/fuse.conf must have user_allow_other
@@ -206,10 +209,10 @@ type Identified = (Arc<dyn Backend>, String);
 fn source(args: &MountArgs) -> Result<Identified, Failure> {
     if folder_of(&args.source).is_none() {
         let depth = args.depth.map(|depth| depth as usize);
-        let options =
-            AddressOptions { depth, deadline: args.timeout, silence: None, settings: &[] };
-        let deadline = CHECK_PATIENCE.min(args.timeout);
-        let hasty = AddressOptions { deadline, silence: Some(args.timeout), ..options };
+        let timeout = args.timeout.unwrap_or(TIMEOUT);
+        let options = AddressOptions { depth, deadline: timeout, silence: None, settings: &[] };
+        let deadline = args.timeout.unwrap_or(CHECK_PATIENCE);
+        let hasty = AddressOptions { deadline, silence: Some(timeout), ..options };
         if let Some(place) = &args.index {
             return indexed(args, place, (&options, &hasty));
         }
@@ -311,7 +314,8 @@ fn folder(args: &MountArgs) -> Result<PathBuf, Failure> {
 
 /// Serves the mount in this process until it is unmounted or a signal ends it.
 fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
-    if args.timeout.is_zero() {
+    let timeout = args.timeout.unwrap_or(TIMEOUT);
+    if timeout.is_zero() {
         return Err(Failure::usage("--timeout: 0 leaves no time for an answer; give at least 1ms"));
     }
     let block_bytes = usize::try_from(args.block).unwrap_or(usize::MAX);
@@ -326,7 +330,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
             None => STORE_TTL,
         }),
         is_for_all: args.allow_other,
-        timeout: folder_of(&args.source).map(|_| args.timeout),
+        timeout: folder_of(&args.source).map(|_| timeout),
         are_numbers_small: args.inode_bits == 32,
     };
     options.cache.check().map_err(|error| {

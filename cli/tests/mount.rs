@@ -288,6 +288,30 @@ fn what_is_wrong_with_a_list_or_its_server_is_told_in_one_line() {
 }
 
 #[test]
+fn a_store_may_take_as_long_as_the_timeout_for_its_first_answer() {
+    if !have_fuse() {
+        return;
+    }
+    let (mnt, lists) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("two"));
+    let files = Files::default();
+    put(&files, "/data/a", b"hello");
+    let server = server::Server::start(move |asked, stream| {
+        // Longer than the check waits without `--timeout`.
+        std::thread::sleep(std::time::Duration::from_secs(6));
+        serve(&files, Tells::Tag, asked, stream);
+    });
+    let list = lists.path().join("list");
+    fs::write(&list, "a\t5\n").expect("written");
+    let index = ["--index", list.to_str().expect("UTF-8")];
+    let address = format!("{}/data", server.endpoint);
+    let hasty = mount(&address, mnt.path(), &index);
+    assert_eq!(hasty.status.code(), Some(1), "{}", text(&hasty.stderr));
+    let patient = mount(&address, mnt.path(), &[&index[..], &["--timeout", "2min"]].concat());
+    assert!(patient.status.success(), "{}", text(&patient.stderr));
+    assert!(unmount(mnt.path()).status.success());
+}
+
+#[test]
 fn what_was_fetched_once_comes_from_the_local_disk() {
     if !have_fuse() {
         return;
