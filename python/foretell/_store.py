@@ -387,7 +387,8 @@ class Store(_foretell.Store):
         Blocks that were read: ``hit_blocks`` were in memory, ``joined_blocks`` in flight, ``demanded_blocks`` neither;
         ``passed_by_blocks`` bypassed the cache. ``prefetched_blocks`` were fetched ahead: ``useful_blocks`` were read after
         they arrived, ``late_blocks`` while in flight, ``wasted_blocks`` never. ``requests`` counts requests to the store,
-        ``requests_ahead`` those for prefetches, ``requests_failed`` those that failed; ``fetched_bytes`` arrived.
+        ``requests_ahead`` those for prefetches, ``requests_failed`` those that failed. ``fetched_bytes``
+        arrived, in whole blocks: more than was read, if reads are shorter than blocks.
         """
         return self._stats()
 
