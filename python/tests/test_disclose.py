@@ -1,4 +1,4 @@
-"""Plans of files, arrays, tensors and archives, and who is told of them."""
+"""Plans of files, arrays, tensors and archives, and the receivers of their hints."""
 
 import io
 import json
@@ -165,7 +165,7 @@ def test_tar_ranges_are_the_members(archive: Path) -> None:
     with pytest.raises(TypeError, match="a path or an open file"):
         disclose.tar_index(wrong)
     archive.write_bytes(b"no archive" * 200)
-    with pytest.raises(tarfile.ReadError):
+    with pytest.raises(tarfile.ReadError, match=r"shard\.tar: not an uncompressed tar file"):
         disclose.tar_index(archive)
 
 
@@ -411,6 +411,10 @@ def test_a_string_is_no_list_of_names(data: Path) -> None:
         disclose.safetensors(data / "small", "wte")
     with pytest.raises(TypeError, match="put it in a list"):
         disclose.tar(data / "small", "1.bin")
+    no_plan: Any
+    for no_plan in [5, "small"]:
+        with pytest.raises(TypeError, match="a plan is needed"):
+            foretell.disclosed(no_plan)
     wrong: Any = ["small", ("small", 0), ("small", "0", 1)]
     for one in wrong:
         with foretell.disclosed([one], store=foretell.Store(data)) as hints:

@@ -304,8 +304,11 @@ def test_it_says_why_there_is_no_plan(tmp_path: Path) -> None:
                 disclose.hdf5(wrong)
         with pytest.raises(IndexError, match=r"a\.h5: /group/values: "):
             list(disclose.hdf5(file["group/values"], 99))
-    with pytest.raises(OSError, match="absent"):
+    with pytest.raises(FileNotFoundError, match="absent"):
         list(disclose.hdf5(tmp_path / "absent.h5", name="x"))
+    (tmp_path / "no.h5").write_bytes(b"something else" * 100)
+    with pytest.raises(OSError, match=r"no\.h5: not an HDF5 file"):
+        list(disclose.hdf5(tmp_path / "no.h5", name="x"))
     with (
         h5py.File(Recorded.at(foretell.Store(tmp_path), "a.h5")) as file,
         pytest.raises(ValueError, match="`file=`"),

@@ -115,7 +115,9 @@ def test_parquet_says_why_there_is_no_plan(tmp_path: Path) -> None:
         list(disclose.parquet(path, ["a.b"]))
     with pytest.raises(TypeError, match="one column: put it in a list"):
         disclose.parquet(path, "a")
-    opened: Any
+    opened: Any = 1
+    with pytest.raises(TypeError, match="one row group: put it in a list"):
+        disclose.parquet(path, None, opened)
     for opened in [pq.ParquetFile(path), path.open("rb")]:
         with pytest.raises(TypeError, match="a path or an open file of a foretell"):
             disclose.parquet(opened)

@@ -1,6 +1,6 @@
 """Data sets that disclose the items which this process will read next.
 
-A process is told by the notes of its batches (`_notes`) which batches come later, and takes those that are its own: a
+The notes of its batches (`_notes`) tell a process which batches come later, and it takes those that are its own: a
 loader gives batch i to worker i modulo the number of workers. It discloses their ranges, and reads. Each process discloses
 what it reads itself, so all three receivers match the reads: the manager of ``foretell run``, a mount, and a `foretell.Store`,
 whose cache belongs to the process.

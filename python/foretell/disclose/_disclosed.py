@@ -227,10 +227,10 @@ class Disclosed:
         """Disclose further plans, whose reads come after those so far; as `foretell.disclosed`."""
         if self._is_closed or self._process != os.getpid():
             return
+        made = [one if isinstance(one, Plan) else plan_of_triples(one, store) for one in plans]
         with self.lock:
             feed = self._feed
-            for given in plans:
-                plan = given if isinstance(given, Plan) else plan_of_triples(given, store)
+            for plan in made:
                 if plan.mistake is not None:
                     self.note(plan.mistake)
                 elif plan.store is not None or self._targets.may_listen():
@@ -315,7 +315,14 @@ class Disclosed:
 
 
 def plan_of_triples(given: Iterable[Range], store: Store | None) -> Plan:
-    """Make a plan of triples."""
+    """Make a plan of triples.
+
+    Raises:
+        TypeError: They are no iterable, or a string.
+
+    """
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise TypeError(f"{given!r}: a plan is needed, or an iterable of (path, offset, length)")
     mistake: Exception | None = None
     if store is None and isinstance(given, (list, tuple)) and given:
         try:
@@ -346,6 +353,9 @@ def disclosed(*plans: Plan | Iterable[Range], store: Store | None = None) -> Dis
 
     Hints are advice. Wrong or outdated ones cost speed and nothing else, and a plan that cannot be made, say because the file
     has no such data set, raises nothing here: `Disclosed.problem` says why.
+
+    Raises:
+        TypeError: A plan is neither a `Plan` nor an iterable.
 
     """
     hints = Disclosed()

@@ -91,11 +91,9 @@ def hdf5(
         if not is_place:
             yield from _ranges(dataset, selections, given)
             return
-        with h5py.File(
-            dataset if isinstance(dataset, File) else os.fsdecode(dataset), "r"
-        ) as opened:
+        path = dataset.name if isinstance(dataset, File) else os.fsdecode(dataset)
+        with _opened(dataset if isinstance(dataset, File) else path, path) as opened:
             if not isinstance(opened.get(name), h5py.Dataset):
-                path = dataset.name if isinstance(dataset, File) else os.fsdecode(dataset)
                 raise missing(path, "dataset", name)
             yield from _ranges(opened[name], selections, given)
 
@@ -110,6 +108,16 @@ def _library() -> Any:
     except ImportError:
         raise ImportError("disclose.hdf5 needs h5py: pip install 'foretell[hdf5]'") from None
     return h5py
+
+
+def _opened(place: str | File, path: str) -> Any:
+    """Open a file, with errors that name it."""
+    try:
+        return _library().File(place, "r")
+    except OSError as error:
+        if error.errno:
+            raise type(error)(error.errno, os.strerror(error.errno), path) from None
+        raise OSError(f"{path}: not an HDF5 file: {error}") from None
 
 
 def _check_dataset(dataset: Any) -> None:

@@ -53,13 +53,15 @@ def parquet(
     `ValueError` if it is not a Parquet file, or its footer is encrypted.
 
     Raises:
-        TypeError: `columns` is a single name, or `file` something else than a file.
+        TypeError: `columns` is a single name, `row_groups` a single number, or `file` something else than a file.
 
     """
     check_place(file)
     read_metadata = library("pyarrow.parquet").read_metadata
     buffer_reader = library("pyarrow").BufferReader
     names = None if columns is None else names_of(columns)
+    if row_groups is not None and not isinstance(row_groups, Iterable):
+        raise TypeError(f"{row_groups!r} is one row group: put it in a list")
     numbers = None if row_groups is None else list(row_groups)
 
     def ranges(source: Source) -> Iterator[tuple[int, int]]:

@@ -74,8 +74,11 @@ def tar_index(file: Place) -> dict[str, tuple[int, int]]:
 
 
 def _index(source: Source) -> dict[str, tuple[int, int]]:
-    with tarfile.open(fileobj=_Raw(source), mode="r:") as archive:
-        return {one.name: (one.offset_data, one.size) for one in archive if one.isreg()}
+    try:
+        with tarfile.open(fileobj=_Raw(source), mode="r:") as archive:
+            return {one.name: (one.offset_data, one.size) for one in archive if one.isreg()}
+    except tarfile.ReadError as error:
+        raise tarfile.ReadError(f"{source.path}: not an uncompressed tar file: {error}") from None
 
 
 class _Raw(io.RawIOBase):
