@@ -211,6 +211,16 @@ impl Engine {
         self.policy.open_stream(now, HinterId::DRIVER, Some(reader))
     }
 
+    /// Whether a stream of hints, other than the guess, says that a reader will read a block.
+    pub(crate) fn is_hinted(
+        &mut self,
+        reader: ReaderId,
+        block: Block,
+        guess: Option<StreamId>,
+    ) -> bool {
+        self.policy.is_disclosed(reader, block, guess)
+    }
+
     /// Files whose last hint has gone.
     pub(crate) fn unwanted_files(&mut self) -> Vec<FileId> {
         let mut files = self.policy.take_released_files();

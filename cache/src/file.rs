@@ -469,7 +469,14 @@ impl File {
         let budget_bytes = u64::from(shared.slab.frames()) * shared.block_bytes as u64;
         let most = READ_ON_MAX_BYTES.min(budget_bytes / READ_ON_DIVISOR);
         let bounds = (self.size_bytes(), most);
+        let next = Block { file: self.id, index: end / shared.block_bytes as u64 };
         shared.with_engine(|state, now, todo| {
+            if state.engine.is_hinted(self.reader, next, plan.stream) {
+                if let Some(stream) = self.ahead.end(&mut plan) {
+                    state.engine.close_stream(now, stream, todo);
+                }
+                return;
+            }
             let guess = state.engine.guess(self.id);
             let Some(segment) = self.ahead.go_on(&mut plan, (start, end), bounds, guess) else {
                 return;

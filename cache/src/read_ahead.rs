@@ -15,7 +15,8 @@
 //! (or [`FIRST_MIN_BYTES`] for each handle), an eighth of these, and the first credit.
 //!
 //! The policy treats the stream as any other: unread blocks count against it. A handle that no longer reads in order
-//! gives up its stream.
+//! gives up its stream. So does one whose reader has hinted what comes next: a block that two streams disclose is read once, and
+//! would be fetched for the other one again.
 //!
 //! **Order.** The kernel's own read-ahead sends several requests at once, and two may swap. So a read that begins where
 //! the read before the last one ended, within [`SLACK_BYTES`] of the last, is in order.
@@ -228,10 +229,13 @@ impl ReadAhead {
         if plan.strays < STRAYS_MAX {
             return None;
         }
+        self.end(&mut plan)
+    }
+
+    /// Nothing more is disclosed until reads in order begin anew. Returns the stream, which is to be closed.
+    pub(crate) fn end(&self, plan: &mut Plan) -> Option<StreamId> {
         self.due.store(NEVER, Ordering::Relaxed);
-        let stream = plan.stream;
-        *plan = Plan::default();
-        stream
+        std::mem::take(plan).stream
     }
 }
 

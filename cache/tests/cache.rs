@@ -274,6 +274,42 @@ fn who_reads_in_order_need_not_wait_for_each_block() {
 }
 
 #[test]
+fn what_is_hinted_is_not_guessed_too() {
+    let counting = Arc::new(Counting::default());
+    *counting.held.lock().unwrap() = Some(Vec::new());
+    let cache = cache(16 << 20, 8192);
+    let size: u64 = 64 << 20;
+    let session = cache.attach(Arc::new(CountingBackend(counting.clone(), size))).session();
+    let file = session.open("file").unwrap();
+    let stream = session.stream();
+    let half = Segment { offset_bytes: 0, length_bytes: size / 2 };
+    stream.hint_segments(&file, &[half]);
+    // Reads in order that wait.
+    let hinted = stream.hint_memory();
+    for at in 0..4 {
+        file.read_buffer_then(vec![1; 1 << 20], at << 20, |bytes, result| {
+            assert_eq!((bytes[5], result.unwrap()), (0, 1 << 20));
+        });
+    }
+    let with_reads = stream.hint_memory();
+    assert!(with_reads.all_bytes <= hinted.all_bytes, "{hinted:?} {with_reads:?}");
+    let held = counting.held.lock().unwrap().take().unwrap();
+    for mut request in held {
+        let zeros = vec![0; request.length()];
+        request.fill(&zeros);
+        request.complete(Ok(()));
+    }
+    // Where the hint ends, guessing begins.
+    let mut buffer = vec![1; 1 << 20];
+    for at in (4 << 20..size).step_by(1 << 20) {
+        assert_eq!(file.read_at(&mut buffer, at).unwrap(), 1 << 20);
+    }
+    let stats = cache.stats();
+    assert!(stats.demanded_blocks <= 256, "{stats:?}");
+    assert_eq!((stats.wasted_blocks, stats.fetched_bytes), (0, size), "{stats:?}");
+}
+
+#[test]
 fn a_file_that_is_opened_again_has_its_blocks_still() {
     let counting = Arc::new(Counting::default());
     let cache = cache(1 << 20, 8192);

@@ -40,6 +40,17 @@ impl Policy {
         ahead.min_by_key(|&(stream, ahead, _)| (ahead, Some(stream) != followed))
     }
 
+    /// Whether another stream than `but` has disclosed that `reader` will read `block`, and it has not yet.
+    pub fn is_disclosed(&mut self, reader: ReaderId, block: Block, but: Option<StreamId>) -> bool {
+        let named = self.arbiter.streams().named_by(block.file);
+        let named: Vec<_> = named.iter().copied().take(STREAMS_ASKED_MAX).collect();
+        named.into_iter().any(|index| {
+            let Some(stream) = self.arbiter.streams_mut().get_mut(index) else { return false };
+            let may_match = stream.reader.is_none_or(|only| only == reader);
+            may_match && Some(stream.id) != but && stream.next_use(block).is_some()
+        })
+    }
+
     /// The stream of the last hinted read of `reader`.
     pub fn followed(&self, reader: ReaderId) -> Option<StreamId> {
         let index = self.last_stream.get(&reader)?;
