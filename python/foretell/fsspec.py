@@ -19,20 +19,22 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn, SupportsIndex, cast
+from typing import Any, NoReturn, SupportsIndex
 from urllib.parse import urlsplit
 
 import fsspec
-from fsspec.caching import BaseCache
 from fsspec.implementations.chained import ChainedFileSystem
 
 from foretell import _options, _ranges
 from foretell._errors import Changed, NotFound
+from foretell._fsspec._file import ForetellFile
+from foretell._fsspec._reads import disclose, for_each, read_of
 from foretell._listing import Entry
-from foretell._store import File, Store, Stream, check_version
+from foretell._store import File, Store, Stream
+
+__all__ = ["ForetellFile", "ForetellFileSystem"]
 
 _SCHEMES = {
     "file": "file",
@@ -66,80 +68,6 @@ _OF_OPEN = {
     "size",
     "refresh",
 }
-
-
-class ForetellFile(File):
-    """A file of `ForetellFileSystem.open`: a `foretell.File` with the attributes that libraries expect of fsspec's files."""
-
-    fs: ForetellFileSystem
-    path: str
-    blocksize: int
-    autocommit = True
-
-    @classmethod
-    def at(cls, fs: ForetellFileSystem, path: str) -> ForetellFile:
-        """Open the file at `path`."""
-        store, key = fs.store(path)
-        opened = store._opened_ahead(key)
-        if opened is None:
-            file = cls(store, key)
-        else:
-            opened.__class__ = cls
-            file = cast("ForetellFile", opened)
-        file.fs, file.path, file.blocksize = fs, path, fs.blocksize
-        return file
-
-    @property
-    def details(self) -> dict[str, Any]:
-        """The current `info` of its path."""
-        return self.fs.info(self.path)
-
-    def info(self) -> dict[str, Any]:
-        """Return the current `info` of its path."""
-        self._check_open()
-        return self.details
-
-    @property
-    def full_name(self) -> str:
-        """The path with its protocols."""
-        return self.fs.unstrip_protocol(self.path)
-
-    @property
-    def cache(self) -> Any:
-        """An fsspec cache that keeps nothing, because foretell has its own."""
-        return self.__dict__.get("cache") or BaseCache(self.blocksize, self._fetch_range, self.size)
-
-    # fsspec's `blockcache` sets the next two. It then keeps nothing, because reads do not go through it.
-
-    @cache.setter
-    def cache(self, cache: Any) -> None:
-        self.__dict__["cache"] = cache
-
-    @property
-    def closed(self) -> bool:
-        """Whether it is closed."""
-        return super().closed
-
-    @closed.setter
-    def closed(self, is_closed: bool) -> None:
-        if is_closed:
-            super().close()
-
-    def _fetch_range(self, start: int, end: int) -> bytes:
-        return self.read_at(start, end - start)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.fs, self.path, self.tell(), self._version)
-
-    def __dask_tokenize__(self) -> tuple[object, ...]:
-        return type(self).__name__, self.full_name, self._version
-
-
-def _reopened(fs: ForetellFileSystem, path: str, position: int, version: bytes) -> ForetellFile:
-    file = ForetellFile.at(fs, path)
-    check_version(file, version)
-    file.seek(position)
-    return file
 
 
 class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
@@ -470,7 +398,7 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         if lent is not None:
             # The file has changed, or the disclosure has ended.
             with contextlib.suppress(Changed, ValueError):
-                read = _read_of(lent, start, end)
+                read = read_of(lent, start, end)
                 if not isinstance(read, Exception):
                     return lent.read_at(read[1], read[2])
         found: bytes = super().cat_file(path, start, end, **kwargs)
@@ -495,7 +423,7 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         if not isinstance(paths, list):
             raise TypeError("paths must be a list")
         paths = [self._strip_protocol(path) for path in paths]
-        first, last = _for_each(starts, len(paths)), _for_each(ends, len(paths))
+        first, last = for_each(starts, len(paths)), for_each(ends, len(paths))
         if len(first) != len(paths) or len(last) != len(paths):
             raise ValueError("there must be as many starts and ends as paths")
         lent = self._lent(paths)
@@ -504,10 +432,10 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         results: list[bytes | Exception] = []
         try:
             reads = [
-                _read_of(files[path], start, end)
+                read_of(files[path], start, end)
                 for path, start, end in zip(paths, first, last, strict=True)
             ]
-            _disclose(reads, streams)
+            disclose(reads, streams)
             for at, read in enumerate(reads):
                 try:
                     if isinstance(read, Exception):
@@ -578,52 +506,3 @@ for _name in (
     "cp_file",
 ):
     setattr(ForetellFileSystem, _name, _reads_only)
-
-
-def _for_each(limits: Any, count: int) -> list[Any]:
-    """Return a list of limits, one per path, from a single limit or a list."""
-    if limits is None or hasattr(limits, "__index__") or not isinstance(limits, Iterable):
-        try:  # A numpy array has `__index__` too, but is a number only if it has no dimension.
-            return [None if limits is None else operator.index(limits)] * count
-        except TypeError:
-            if not isinstance(limits, Iterable):
-                raise
-    return list(limits)
-
-
-Read = tuple[File, int, int]
-
-
-def _read_of(file: File | Exception, start: Any, end: Any) -> Read | Exception:
-    """Return file, offset and length of what `cat_file` reads for these limits."""
-    if isinstance(file, Exception):
-        return file
-    try:
-        begin = 0 if start is None else operator.index(start)
-        stop = file.size if end is None else operator.index(end)
-    except TypeError as error:
-        return error
-    begin = begin if begin >= 0 else max(0, file.size + begin)
-    stop = stop if stop >= 0 else file.size + stop
-    # An end before the start stands for the rest of the file, as with fsspec's files.
-    length = stop - begin if stop >= begin else max(file.size - begin, 0)
-    return file, begin, length
-
-
-def _disclose(reads: Sequence[Read | Exception], streams: dict[int, Stream]) -> None:
-    """Disclose the reads, adjacent ones of a file together, with one stream per store."""
-    index = 0
-    while index < len(reads):
-        read = reads[index]
-        index += 1
-        if isinstance(read, Exception):
-            continue
-        file, ranges = read[0], [read[1:]]
-        while index < len(reads):
-            after = reads[index]
-            if isinstance(after, Exception) or after[0] is not file:
-                break
-            ranges.append(after[1:])
-            index += 1
-        key = id(file._store)
-        streams[key] = file.hint(ranges, stream=streams.get(key))
