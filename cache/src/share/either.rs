@@ -3,7 +3,8 @@
 //! If the other process ends, files of its cache are opened here, and reads go on. Hints that it had are lost.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::Builder;
 
 use foretell_policy::Segment;
 
@@ -150,16 +151,34 @@ impl EitherFile {
         there.file.read_then(lent, offset_bytes, move |result| match result {
             Err(error) if kept.is_lost(&error) => {
                 // Opening waits, and this must not.
-                let goes_on = move || match kept.again() {
+                let go_on = move |done: Done| match kept.again() {
                     Ok(file) => file.read_then(again, offset_bytes, done),
                     Err(error) => done(Err(error)),
                 };
-                // Without a thread `done` is dropped, and whoever waits finds that.
-                let thread = std::thread::Builder::new().name("foretell-reopen".to_owned());
-                drop(thread.spawn(goes_on));
+                let thread = Builder::new().name("foretell-reopen".to_owned());
+                in_thread(thread, Box::new(done), go_on, error);
             }
             result => done(result),
         });
+    }
+}
+
+type Done = Box<dyn FnOnce(Result<usize, ReadError>) + Send>;
+
+/// Calls `act` with `done` in a new thread. If none can be started, `done` gets the error.
+fn in_thread(
+    thread: Builder,
+    done: Done,
+    act: impl FnOnce(Done) + Send + 'static,
+    error: ReadError,
+) {
+    let done = Arc::new(Mutex::new(Some(done)));
+    let take = |done: &Mutex<Option<Done>>| {
+        done.lock().unwrap_or_else(PoisonError::into_inner).take().expect("taken once")
+    };
+    let of_thread = Arc::clone(&done);
+    if thread.spawn(move || act(take(&of_thread))).is_err() {
+        take(&done)(Err(error));
     }
 }
 
@@ -196,6 +215,26 @@ impl EitherStream {
         match self {
             EitherStream::Here(stream) => stream.cancel(),
             EitherStream::There(stream) => stream.cancel(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn who_waits_is_told_when_no_thread_can_be_started() {
+        for (stack_bytes, started) in [(1 << 20, true), (1 << 50, false)] {
+            let (sender, receiver) = channel();
+            let done: Done = Box::new(move |result| sender.send(result).unwrap());
+            let error = ReadError { path: "a".into(), offset_bytes: 0, cause: BackendError::Lost };
+            let thread = Builder::new().stack_size(stack_bytes);
+            in_thread(thread, done, |done| done(Ok(7)), error);
+            let told = receiver.recv().expect("it is told");
+            assert_eq!(told.is_ok(), started, "{told:?}");
         }
     }
 }
