@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use foretell_policy::{Block, Extent, FileId, Order, ReaderId, Reason, Segment, StreamId};
 
@@ -61,6 +61,8 @@ pub struct File {
     size_bytes: Arc<AtomicU64>,
     reader: ReaderId,
     ahead: ReadAhead,
+    /// A read by this handle or [another](File::another) has found another version.
+    is_stale: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for File {
@@ -104,8 +106,8 @@ impl File {
         (identity, id, size_bytes): (Identity, FileId, Arc<AtomicU64>),
         reader: ReaderId,
     ) -> Self {
-        let ahead = ReadAhead::default();
-        File { shared, backend, identity, id, size_bytes, reader, ahead }
+        let (ahead, is_stale) = (ReadAhead::default(), Arc::default());
+        File { shared, backend, identity, id, size_bytes, reader, ahead, is_stale }
     }
 
     pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
@@ -148,6 +150,19 @@ impl File {
         let (shared, backend) = (Arc::clone(&self.shared), Arc::clone(&self.backend));
         let size_bytes = Arc::clone(&self.size_bytes);
         File::new(shared, backend, (self.identity.clone(), self.id, size_bytes), reader)
+    }
+
+    /// Another handle on this version, for the same program's reads, with a read-ahead of its own.
+    pub fn another(&self) -> File {
+        let mut file = self.again(self.reader);
+        file.is_stale = Arc::clone(&self.is_stale);
+        file
+    }
+
+    /// Whether a read has found that the file is no longer this version; by this handle, or another one that
+    /// [`another`](File::another) has made of it.
+    pub fn is_stale(&self) -> bool {
+        self.is_stale.load(Ordering::Relaxed)
     }
 
     /// Reads up to `buffer.len()` bytes at `offset_bytes`, and waits for them. Returns their number, which is smaller
@@ -265,6 +280,9 @@ impl File {
     }
 
     fn error(&self, (block, cause): (Block, BackendError)) -> ReadError {
+        if cause == BackendError::Changed {
+            self.is_stale.store(true, Ordering::Relaxed);
+        }
         let path = Arc::clone(&self.identity.path);
         ReadError { path, offset_bytes: block.index * self.shared.block_bytes as u64, cause }
     }

@@ -552,3 +552,25 @@ fn files_that_are_closed_again_and_again_push_nobody_out() {
     assert_eq!(read("kept"), 8192);
     assert_eq!(cache.stats().hit_blocks, hits + 1, "{:?}", cache.stats());
 }
+
+#[test]
+fn all_handles_on_a_version_know_that_it_has_been_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("a");
+    std::fs::write(&place, content(1, 40_000)).unwrap();
+    let cache = cache(1 << 20, 4096);
+    let session = cache.attach(Arc::new(LocalBackend::new(folder.path(), None).unwrap())).session();
+    let first = session.open("a").unwrap();
+    let second = first.another();
+    drop(first.another()); // Closes itself alone.
+    assert_eq!(second.version(), first.version());
+    let mut buffer = vec![0; 100];
+    assert_eq!(first.read_at(&mut buffer, 1000).unwrap(), 100);
+    assert_eq!(buffer, content(1, 40_000)[1000..1100]);
+    std::fs::write(&place, content(2, 50_000)).unwrap();
+    assert_eq!(second.size_bytes(), 40_000);
+    assert!(!first.is_stale());
+    assert_eq!(second.read_at(&mut buffer, 39_000).unwrap_err().cause, BackendError::Changed);
+    assert!(first.is_stale() && second.is_stale() && second.another().is_stale());
+    assert!(!session.open("a").unwrap().is_stale());
+}

@@ -11,13 +11,11 @@ from typing import (
     Any,
     Literal,
     NoReturn,
-    Protocol,
     Self,
     SupportsIndex,
     overload,
 )
 from urllib.parse import unquote, urlsplit
-from weakref import ref
 
 from foretell import _any_order, _foretell, _listing, _ranges
 from foretell._asyncio import Waiting
@@ -30,15 +28,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from foretell._loading._feed import Feed
+    from foretell._ahead import OpenAhead
     from foretell._types import Ranges
-
-
-class Lender(Protocol):
-    """Has open files that others may read."""
-
-    def lend(self, path: str) -> File | None:
-        """Return the file at `path` if it is open or being opened, after waiting for that."""
 
 
 class Store(_foretell.Store):
@@ -57,10 +48,8 @@ class Store(_foretell.Store):
 
     _reduced: tuple[str, int, int, int | None, float, dict[str, str], bool]
     _folder: _listing.Folder | None
-    # Disclosures that are open. Replaced without a lock: one that is lost costs speed.
-    _lenders: tuple[ref[Lender], ...] = ()
-    # Loaders that open files ahead; see `foretell.torch`.
-    _feeds: tuple[Feed, ...] = ()
+    # Files that are opened before they are read, by process.
+    _ahead: dict[int, OpenAhead]
 
     def __new__(
         cls,
@@ -134,6 +123,7 @@ class Store(_foretell.Store):
             bool(shared),
         )
         self.url = given
+        self._ahead = {}
         # A folder's path is absolute here, so that a copy in another process has the same folder.
         self._folder = _listing.Folder(place) if is_folder else None
         self._reduced = (
@@ -166,6 +156,9 @@ class Store(_foretell.Store):
 
     def close(self) -> None:
         """Release the memory once no file or stream of the store is open. No more can be opened."""
+        ahead = self._ahead.get(os.getpid())
+        if ahead is not None:
+            ahead.close()
         self._close()
 
     def open(self, path: str | os.PathLike[str]) -> File:
@@ -177,27 +170,17 @@ class Store(_foretell.Store):
 
         """
         name = os.fsdecode(path)
-        return self._opened_ahead(name) or File(self, name)
+        return File(self, name, self._borrow(name, for_open=True))
 
-    def _opened_ahead(self, name: str) -> File | None:
-        """Return a file that a loader has opened in this process for a hint, if there is one."""
-        found = (feed.take(name) for feed in self._feeds if feed.process == os.getpid())
-        return next((file for file in found if file is not None), None)
+    def _borrow(self, path: str, for_open: bool = False) -> _foretell.Opening | None:
+        """Return what makes a handle of a file that was opened ahead in this process, if there is one to lend."""
+        ahead = self._ahead.get(os.getpid()) if self._ahead else None
+        return None if ahead is None else ahead.borrow(path, for_open)
 
-    def _lent(self, path: str) -> File | None:
-        """Return the file at `path` if an open disclosure has opened it, or is opening it; it must not be closed."""
-        for one in self._lenders:
-            lender = one()
-            file = None if lender is None else lender.lend(path)
-            if file is not None:
-                return file
-        return None
-
-    def _take_lender(self, lender: Lender) -> None:
-        self._lenders = (*(one for one in self._lenders if one() is not None), ref(lender))
-
-    def _give_up_lender(self, lender: Lender) -> None:
-        self._lenders = tuple(one for one in self._lenders if one() not in (None, lender))
+    def _is_ahead(self, path: str) -> bool:
+        """Whether `_borrow` finds that file."""
+        ahead = self._ahead.get(os.getpid()) if self._ahead else None
+        return ahead is not None and ahead.has(path)
 
     def info(self, path: str | os.PathLike[str]) -> Entry:
         """Look up the file or folder at `path` without opening it; waits for the store's answer.
@@ -348,6 +331,7 @@ class Store(_foretell.Store):
             ValueError, TypeError: A range is invalid, or there are too few or too small buffers. Raised, like errors of the
                 source, after the ranges before it.
             OSError: As `open` and `File.read`, when the range's turn comes; the iteration ends with it.
+            RuntimeError: The process has forked since the iteration began, and this is the child. Begin a new one there.
 
         """
         if window < 1:

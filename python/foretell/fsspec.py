@@ -242,6 +242,14 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
             return False
         return True
 
+    def isfile(self, path: str) -> bool:
+        """Whether there is such a file; one that an open disclosure has opened is not looked up again."""
+        with contextlib.suppress(OSError):
+            store, key = self.store(path)
+            if store._is_ahead(key):
+                return True
+        return bool(super().isfile(path))
+
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
         """List a folder."""
         path = self._strip_protocol(path)
@@ -391,17 +399,18 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
     ) -> bytes:
         """Read a file, or a part of it: limits in bytes, from the end of the file if negative.
 
-        A file that an open disclosure (`foretell.disclosed`) has opened is not opened again: it is read in that version.
+        A file that an open disclosure (`foretell.disclosed`) has opened is not opened again: it is read in that version, or in
+        the current one if that has been replaced.
         """
-        store, key = self.store(self._strip_protocol(path))
-        lent = None if kwargs else store._lent(key)
-        if lent is not None:
-            # The file has changed, or the disclosure has ended.
-            with contextlib.suppress(Changed, ValueError):
-                read = read_of(lent, start, end)
-                if not isinstance(read, Exception):
-                    return lent.read_at(read[1], read[2])
-        found: bytes = super().cat_file(path, start, end, **kwargs)
+        store, key = self.store(path)
+        is_ahead = store._is_ahead(key)
+        try:
+            found: bytes = super().cat_file(path, start, end, **kwargs)
+        except Changed:
+            if not is_ahead:
+                raise
+            # The version that was opened ahead has been replaced, and was forgotten at this.
+            found = super().cat_file(path, start, end, **kwargs)
         return found
 
     def cat_ranges(
@@ -426,8 +435,8 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         first, last = for_each(starts, len(paths)), for_each(ends, len(paths))
         if len(first) != len(paths) or len(last) != len(paths):
             raise ValueError("there must be as many starts and ends as paths")
-        lent = self._lent(paths)
-        files = {**self._opened(path for path in paths if path not in lent), **lent}
+        borrowed = self._borrowed(paths)
+        files = {**self._opened(path for path in paths if path not in borrowed), **borrowed}
         streams: dict[int, Stream] = {}
         results: list[bytes | Exception] = []
         try:
@@ -442,8 +451,8 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
                         raise read
                     try:
                         results.append(read[0].read_at(read[1], read[2]))
-                    except (Changed, ValueError):
-                        if paths[at] not in lent:
+                    except Changed:
+                        if paths[at] not in borrowed:
                             raise
                         results.append(self.cat_file(paths[at], first[at], last[at]))
                 except Exception as error:
@@ -453,20 +462,20 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         finally:
             for stream in streams.values():
                 stream.close()
-            for path, opened in files.items():
-                if isinstance(opened, File) and path not in lent:
+            for opened in files.values():
+                if isinstance(opened, File):
                     opened.close()
         return results
 
-    def _lent(self, paths: Iterable[str]) -> dict[str, File]:
-        """Return the files that open disclosures have opened."""
-        found = {}
+    def _borrowed(self, paths: Iterable[str]) -> dict[str, File | Exception]:
+        """Return handles of the files that were opened ahead."""
+        found: dict[str, File | Exception] = {}
         for path in dict.fromkeys(paths):
             with contextlib.suppress(OSError):
                 store, key = self.store(path)
-                file = store._lent(key) if store._lenders else None
-                if file is not None:
-                    found[path] = file
+                opening = store._borrow(key)
+                if opening is not None:
+                    found[path] = File(store, key, opening)
         return found
 
     def _opened(self, paths: Iterable[str]) -> dict[str, File | Exception]:

@@ -208,8 +208,15 @@ impl Store {
         Ok(Opening {
             path,
             place: self.place(),
+            is_borrowed: false,
             state: Mutex::new(State::Here(OfProcess::new(opened))),
         })
+    }
+
+    /// A handle on a file that was opened for somebody else.
+    pub(crate) fn opening_of(&self, path: OsString, file: EitherFile) -> Opening {
+        let state = Mutex::new(State::Here(OfProcess::new(Ok(file))));
+        Opening { path, place: self.place(), is_borrowed: true, state }
     }
 
     /// The address, for errors.
@@ -279,7 +286,7 @@ impl Store {
             })
             .map_err(|error| errors::of_backend(py, &error.into(), &path.to_string_lossy()))?;
         let state = Mutex::new(State::Coming(OfProcess::new(Mutex::new(answered))));
-        Ok(Opening { path, place: self.place(), state })
+        Ok(Opening { path, place: self.place(), is_borrowed: false, state })
     }
 }
 
@@ -422,6 +429,8 @@ pub(crate) struct Opening {
     path: OsString,
     /// The store's address.
     place: String,
+    /// Its file was opened for somebody else.
+    pub(crate) is_borrowed: bool,
     state: Mutex<State>,
 }
 

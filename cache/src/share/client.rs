@@ -347,6 +347,11 @@ impl fmt::Debug for FarStream {
 }
 
 impl FarStream {
+    /// Whether the server has gone.
+    pub fn is_lost(&self) -> bool {
+        self.link.exchange.is_lost()
+    }
+
     /// All of `file` will be read, from the first byte to the last.
     pub fn hint_file(&self, file: &FarFile) {
         let message = ToServer::HintFile { stream: self.number, handle: file.handle };

@@ -3,6 +3,7 @@
 //! If the other process ends, files of its cache are opened here, and reads go on. Hints that it had are lost.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Builder;
 
@@ -31,6 +32,8 @@ pub struct There {
     reopen: Reopen,
     /// The same file in a cache of this process, once the other process has ended.
     again: OnceLock<Arc<File>>,
+    /// A read has found another version.
+    is_stale: AtomicBool,
 }
 
 impl fmt::Debug for There {
@@ -43,6 +46,14 @@ impl There {
     /// Whether the other process has ended while it was asked.
     fn is_lost(&self, error: &ReadError) -> bool {
         error.cause == BackendError::Lost && self.file.is_lost()
+    }
+
+    /// Notes it if a read has found another version.
+    fn note<T>(&self, result: Result<T, ReadError>) -> Result<T, ReadError> {
+        if result.as_ref().is_err_and(|error| error.cause == BackendError::Changed) {
+            self.is_stale.store(true, Ordering::Relaxed);
+        }
+        result
     }
 
     /// The file here. Fails if it is another version by now.
@@ -62,7 +73,30 @@ impl There {
 impl EitherFile {
     /// A file in the cache of another process; `reopen` opens it here if that process ends.
     pub fn there(file: Arc<FarFile>, reopen: Reopen) -> Self {
-        EitherFile::There(Arc::new(There { file, reopen, again: OnceLock::new() }))
+        let (again, is_stale) = (OnceLock::new(), AtomicBool::new(false));
+        EitherFile::There(Arc::new(There { file, reopen, again, is_stale }))
+    }
+
+    /// Another handle on this version, as [`File::another`].
+    pub fn another(&self) -> Self {
+        match self {
+            EitherFile::Here(file) => EitherFile::Here(Arc::new(file.another())),
+            // Read-ahead is the other process's, which has one handle of this one.
+            EitherFile::There(there) => EitherFile::There(Arc::clone(there)),
+        }
+    }
+
+    /// Whether it is in the cache of another process, which has ended. It can be read, but takes no hints.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, EitherFile::There(there) if there.file.is_lost())
+    }
+
+    /// As [`File::is_stale`].
+    pub fn is_stale(&self) -> bool {
+        match self {
+            EitherFile::Here(file) => file.is_stale(),
+            EitherFile::There(there) => there.is_stale.load(Ordering::Relaxed),
+        }
     }
 
     /// The version that was opened, as the back end names it.
@@ -127,10 +161,11 @@ impl EitherFile {
         if there.again.get().is_none() {
             match there.file.read_rest(lent.again(), partly, is_given_up) {
                 Err(error) if there.is_lost(&error) => {}
-                result => return result,
+                result => return there.note(result),
             }
         }
-        there.again()?.read_rest(lent, partly, is_given_up)
+        let file = there.note(there.again())?;
+        there.note(file.read_rest(lent, partly, is_given_up))
     }
 
     /// As [`File::read_then`].
@@ -144,6 +179,8 @@ impl EitherFile {
             EitherFile::Here(file) => return file.read_then(lent, offset_bytes, done),
             EitherFile::There(there) => there,
         };
+        let kept = Arc::clone(there);
+        let done = move |result| done(kept.note(result));
         if let Some(file) = there.again.get() {
             return file.read_then(lent, offset_bytes, done);
         }
@@ -208,6 +245,11 @@ impl EitherStream {
             },
             _ => {}
         }
+    }
+
+    /// Whether it is in the cache of another process, which has ended: then nobody takes its hints.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, EitherStream::There(stream) if stream.is_lost())
     }
 
     /// Gives up all unread hints. The stream can disclose more afterwards.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from fsspec.caching import BaseCache
 
@@ -24,12 +24,7 @@ class ForetellFile(File):
     def at(cls, fs: ForetellFileSystem, path: str) -> ForetellFile:
         """Open the file at `path`."""
         store, key = fs.store(path)
-        opened = store._opened_ahead(key)
-        if opened is None:
-            file = cls(store, key)
-        else:
-            opened.__class__ = cls
-            file = cast("ForetellFile", opened)
+        file = cls(store, key, store._borrow(key))
         file.fs, file.path, file.blocksize = fs, path, fs.blocksize
         return file
 

@@ -118,7 +118,7 @@ class Ahead:
                     names += [(self._items, path) for path, _, _ in ranges]
                     continue
                 if id(store) not in self._feeds:
-                    self._feeds[id(store)] = store, self._feed(store)
+                    self._feeds[id(store)] = store, Feed(store)
                 some = of_stores.setdefault(id(store), [])
                 some += [(self._items, one) for one in ranges]
             self._batches.append((key, self._items))
@@ -142,12 +142,6 @@ class Ahead:
             self.names = self.names or Names()
             self.names.add(wanted)
 
-    @staticmethod
-    def _feed(store: Store) -> Feed:
-        feed = Feed(store)
-        store._feeds = (*store._feeds, feed)
-        return feed
-
     def has_read(self, items: int) -> None:
         """Note that further items have been read."""
         self.read += items
@@ -168,7 +162,17 @@ class Ahead:
     @property
     def taken(self) -> int:
         """Files that the data set got as they were opened for hints."""
-        return sum(feed.taken for _, feed in self._feeds.values())
+        return sum(feed.user.lent for _, feed in self._feeds.values())
+
+    def begin_item(self) -> None:
+        """Note that an item is read now."""
+        for _, feed in self._feeds.values():
+            feed.begin_item()
+
+    def forget_changed(self) -> bool:
+        """Forget files that have changed since they were opened; returns whether the item has read any."""
+        # All of them, so no generator.
+        return any([feed.forget_changed() for _, feed in self._feeds.values()])
 
     def cancel(self) -> None:
         """Give up what was disclosed and not read."""
@@ -177,9 +181,8 @@ class Ahead:
         if self.names is not None:
             self.names.close()
             self.names = None
-        for store, feed in self._feeds.values():
+        for _, feed in self._feeds.values():
             feed.close()
-            store._feeds = tuple(one for one in store._feeds if one is not feed)
         self._feeds.clear()
 
 
@@ -258,15 +261,16 @@ class DisclosedDataset:
         return [self._read(ahead, self.dataset.__getitem__, index, 1) for index in indices]
 
     def _read(self, ahead: Ahead, read: Callable[[Any], Any], given: Any, items: int) -> Any:
-        taken = ahead.taken
         try:
-            return read(given)
-        except Changed:
-            if ahead.taken == taken:
-                raise
-            # It was opened for a hint, and replaced since. Without hints, its new version would have been read.
-            ahead.cancel()
-            return read(given)
+            while True:
+                ahead.begin_item()
+                try:
+                    return read(given)
+                except Changed:
+                    # Of a file that was opened for a hint, and replaced since, the current version is read now. Each turn
+                    # forgets one such file at least.
+                    if not ahead.forget_changed():
+                        raise
         finally:
             ahead.has_read(items)
 

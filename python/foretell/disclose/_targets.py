@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from foretell import _foretell
-from foretell._ranges import OPENINGS, Coming
+from foretell._ahead import here
 from foretell._store import File, Stream
 
 if TYPE_CHECKING:
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
 
     Parts: TypeAlias = Sequence[tuple[int, int]] | None
 
-# Files of a store that a disclosure opens; what comes after them is not disclosed.
-OPEN_MAX = 4096
 # The end of the longest file. A range to the end of a file is told up to there.
 OFFSET_MAX = (1 << 63) - 1
 
@@ -119,116 +115,68 @@ class MountTarget:
         self._mount = None
 
 
-class SharedComing(Coming):
-    """A file that is opened in the background, and that several threads wait for."""
-
-    def __init__(self, store: Store, path: str) -> None:
-        super().__init__(store, path)
-        self._lock = threading.RLock()
-
-    def begin(self, told: tuple[_foretell.Completions, int] | None = None) -> None:
-        """As `Coming.begin`."""
-        with self._lock:
-            super().begin(told)
-
-    def is_ready(self) -> bool:
-        """As `Coming.is_ready`; not while another thread waits in `file`, which an `Opening` does not bear."""
-        if not self._lock.acquire(blocking=False):
-            return False
-        try:
-            return super().is_ready()
-        finally:
-            self._lock.release()
-
-    def file(self) -> File:
-        """As `Coming.file`."""
-        with self._lock:
-            return super().file()
-
-
 class StoreTarget:
-    """A `foretell.Store`. Files are opened in the background, up to 64 at once, and stay open with the hints.
+    """A `foretell.Store`. Files are opened ahead, and stay open with the hints.
 
-    Meanwhile the store lends them to the file system of fsspec, which would have to open each one for a read otherwise: on an
-    object store, that takes as long as the read.
+    Meanwhile the file system of fsspec borrows them. Otherwise it would open each one itself: on an object store, that takes as
+    long as a read.
     """
 
     name = "store"
 
     def __init__(self, store: Store, files: Mapping[str, File]) -> None:
-        self._store = store
         self._stream = Stream(store)
-        self._open: dict[str, File] = dict(files)
-        self._coming: OrderedDict[str, SharedComing] = OrderedDict()
+        # Those that were open already.
+        self._files: dict[str, File] = {}
         self._process = os.getpid()
-        store._take_lender(self)
+        self._ahead = here(store._ahead, store)
+        self._user = self._ahead.user()
+        self.know(files)
 
     def know(self, files: Mapping[str, File]) -> None:
         """Note files that are open already."""
-        self._open.update(files)
+        for path, file in files.items():
+            if self._files.get(path) is not file:
+                self._files[path] = file
+                self._ahead.know(file, self._user)
 
     def expect(self, path: str) -> None:
-        if path not in self._open and path not in self._coming:
-            self._coming[path] = SharedComing(self._store, path)
-            self._begin()
-
-    def _begin(self) -> None:
-        # Another thread may cancel meanwhile.
-        for coming in list(self._coming.values())[:OPENINGS]:
-            coming.begin()
+        if path not in self._files:
+            self._ahead.expect(path, self._user)
 
     def is_ready(self, path: str) -> bool:
-        coming = self._coming.get(path)
-        return path in self._open or (coming is not None and coming.is_ready())
+        return path in self._files or self._ahead.is_ready(path)
 
     def wait(self, path: str) -> None:
-        if path not in self._open:
-            self.expect(path)
-            coming = self._coming.get(path)
-            with contextlib.suppress(OSError):  # `hint` raises it.
-                if coming is not None:
-                    coming.file()
-
-    def _file(self, path: str) -> File:
-        file = self._open.get(path)
-        if file is None:
-            coming = self._coming.get(path) or SharedComing(self._store, path)
-            try:
-                # It is lent at any time: from here, and then from there.
-                file = self._open[path] = coming.file()
-            finally:
-                self._coming.pop(path, None)
-                self._begin()
-        return file
-
-    def lend(self, path: str) -> File | None:
-        """Return a file that is open or being opened here, after waiting for that.
-
-        Any thread may call it. A forked child opens its files itself.
-        """
-        if self._process != os.getpid():
-            return None
-        coming, file = self._coming.get(path), self._open.get(path)
-        if file is None and coming is not None:
-            with contextlib.suppress(OSError):  # The borrower opens it, and sees.
-                return coming.file()
-        return None if file is None or file.closed else file
+        if path not in self._files:
+            if not self._ahead.is_ready(path):
+                self._ahead.expect(path, self._user)
+            self._ahead.wait(path, self._user)
 
     def hint(self, path: str, parts: Parts, ordered: bool) -> int:
-        if path not in self._open and len(self._open) >= OPEN_MAX:
-            return 0
-        self._file(path).hint(parts, stream=self._stream, ordered=ordered)
+        file = self._files.get(path)
+        if file is None:
+            file = self._ahead.file(path)
+            if file is None or not self._ahead.keep(path, self._user):
+                return 0
+        file.hint(parts, stream=self._stream, ordered=ordered)
         return 1 if parts is None else len(parts)
 
     def cancel(self) -> None:
         self._stream.cancel()
-        self._open.clear()
-        self._coming.clear()
+        self._files.clear()
+        self._ahead.drop(self._user)
+        self._user = self._ahead.user()
 
     def close(self) -> None:
-        self._store._give_up_lender(self)
-        self.cancel()
         self._stream.close()
+        self._files.clear()
+        self._ahead.drop(self._user)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError):  # It was not made to the end.
+            if self._process == os.getpid():
+                self._ahead.drop(self._user)
 
 
 class Targets:
