@@ -19,12 +19,26 @@ use crate::store::Store;
 pub(crate) struct Stream {
     store: Py<Store>,
     /// `None` once it is closed.
-    stream: Mutex<Option<Arc<OfProcess<EitherStream>>>>,
+    stream: Mutex<Option<Shared>>,
 }
 
+type Shared = Arc<OfProcess<EitherStream>>;
+
 impl Stream {
-    fn here(&self) -> Option<Arc<OfProcess<EitherStream>>> {
+    fn here(&self) -> Option<Shared> {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A stream of the store's cache of now, in the place of one whose process has ended; `None` if it was closed meanwhile.
+    fn remade(&self, py: Python<'_>, lost: &Shared) -> PyResult<Option<Shared>> {
+        let live = self.store.get().live(py)?;
+        let live = live.get().expect("of this process");
+        let made = guarded(py, || Ok(py.detach(|| live.stream())))?;
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        if stream.as_ref().is_some_and(|stream| Arc::ptr_eq(stream, lost)) {
+            *stream = Some(Arc::new(OfProcess::new(made)));
+        }
+        Ok(stream.clone())
     }
 }
 
@@ -50,13 +64,17 @@ impl Stream {
         ranges: Option<&Bound<'_, PyAny>>,
         ordered: bool,
     ) -> PyResult<()> {
-        let stream = self.here().ok_or_else(|| PyValueError::new_err("the stream is closed"))?;
+        let closed = || PyValueError::new_err("the stream is closed");
+        let mut stream = self.here().ok_or_else(closed)?;
         if !self.store.is(file.get().store()) {
             let message = "the stream is of another store than the file: make one for each store";
             return Err(PyValueError::new_err(message));
         }
         let segments = ranges.map(|ranges| segments(py, ranges)).transpose()?;
-        let open = file.get().open_here(py)?;
+        if stream.get().is_some_and(EitherStream::is_lost) {
+            stream = self.remade(py, &stream)?.ok_or_else(closed)?;
+        }
+        let open = file.get().open_for_hint(py)?;
         let (Some(stream), Some(file)) = (stream.get(), open.get()) else { return Ok(()) };
         guarded(py, || {
             py.detach(|| stream.hint(file, segments.as_deref(), ordered));

@@ -104,6 +104,28 @@ def test_the_process_that_has_the_cache_may_end(tmp_path: Path, how: signal.Sign
     file.close()
 
 
+def test_a_stream_takes_hints_after_the_process_with_the_cache(tmp_path: Path) -> None:
+    content = random.Random(SEED).randbytes((3 << 20) + 12345)
+    (tmp_path / "odd").write_bytes(content)
+    first = start(tmp_path)
+    store = foretell.Store(tmp_path, budget="16MiB", shared=True)
+    file = store.open("odd")
+    stream = file.hint([(0, 4096)])
+    first.kill()
+    first.wait()
+
+    def is_fetched_ahead() -> bool:
+        file.hint([(2 << 20, 1 << 19)], stream=stream)
+        return store.stats()["prefetched_blocks"] > 0
+
+    until(is_fetched_ahead, "a hint has an effect")
+    assert file.read() == content
+    assert not stream.closed
+    stream.close()
+    with pytest.raises(ValueError, match="closed"):
+        file.hint(stream=stream)
+
+
 def test_a_file_that_has_changed_meanwhile_is_refused(tmp_path: Path) -> None:
     (tmp_path / "odd").write_bytes(bytes(40 << 20))
     first = start(tmp_path)
