@@ -14,7 +14,15 @@ from itertools import count
 from typing import TYPE_CHECKING, cast
 
 from foretell import _foretell
-from foretell._ranges import CHANGES_PER_STREAM, OPENINGS, Coming, Run, Source, buffer_for
+from foretell._ranges import (
+    CHANGES_PER_STREAM,
+    OPENINGS,
+    Coming,
+    Run,
+    Source,
+    buffer_for,
+    check_process,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -145,6 +153,7 @@ class Reader:
 
     def next(self) -> tuple[int, bytes | memoryview] | None:
         """Return the next completed range: its index and bytes; `None` at the end."""
+        check_process(self._process)
         while True:
             self._begin()
             if self._come:

@@ -32,6 +32,19 @@ FIRST_BATCH = 32
 CHANGES_PER_STREAM = 1024
 
 
+def check_process(process: int) -> None:
+    """Refuse to go on with an iteration in a forked child, which would read what its parent reads.
+
+    Raises:
+        RuntimeError: This is not the process that began it.
+
+    """
+    if os.getpid() != process:
+        raise RuntimeError(
+            "read_ranges was begun before the process forked: begin a new one in the child"
+        )
+
+
 class Coming:
     """A file that is opened in the background."""
 
@@ -180,6 +193,7 @@ class Reader:
 
     def __init__(self, store: Store, source: Iterator[Sequence[object]], window: int) -> None:
         self._store = store
+        self._process = os.getpid()
         self._source = Source(store, source, window)
         self._to_open: deque[Coming] = deque()
         self._opening: deque[Coming] = deque()
@@ -229,6 +243,7 @@ class Reader:
 
     def next(self) -> tuple[File, int, int] | None:
         """Return file, offset and length of the next read, after disclosing the ranges that follow."""
+        check_process(self._process)
         source = self._source
         if not source.is_exhausted and len(self._pending) <= source.window // 2:
             self._fill()
