@@ -1,0 +1,1 @@
+"""The applications of the papers, run live on the emulated array; scripts/bench-applications runs them."""
