@@ -22,6 +22,9 @@ class Agrep(Application):
     name = "agrep"
     title = "agrep: four searches (1995, figure 1 a)"
     arms: ClassVar = ["plain", "foretell run"]
+    # Files are in no order on the disks, as the paper's were not in that of the arguments.
+    array_options: ClassVar = ["--disk", "hp97560", "--layout", "aged"]
+    array_options: ClassVar = ["--disk", "hp97560", "--layout", "aged"]
     commands: ClassVar = {"tre-agrep": "tre-agrep"}
 
     def make(self, folder: Path) -> None:
