@@ -24,7 +24,6 @@ class Agrep(Application):
     arms: ClassVar = ["plain", "foretell run"]
     # Files are in no order on the disks, as the paper's were not in that of the arguments.
     array_options: ClassVar = ["--disk", "hp97560", "--layout", "aged"]
-    array_options: ClassVar = ["--disk", "hp97560", "--layout", "aged"]
     commands: ClassVar = {"tre-agrep": "tre-agrep"}
 
     def make(self, folder: Path) -> None:

@@ -74,4 +74,5 @@ class Table:
         rows = [one for part in [*some.parts, ""] for one in self.rows_of(part)] + self.requests()
         labels = ["", "unit", *(column.label for column in self.measured.columns)]
         lines = [row(labels), "|---" * len(labels) + "|", *map(row, rows)]
-        return f"### {self.application.title}\n\n" + "\n".join(lines) + "\n"
+        scale = f"Time scale {self.application.tools.time_scale:g}."
+        return f"### {self.application.title}\n\n{scale}\n\n" + "\n".join(lines) + "\n"
