@@ -23,6 +23,7 @@ ITERATIONS = 10
 ENTRIES = 16384
 PIECE_BYTES = ENTRIES * 16
 SIZE = 4800
+HEADROOM_BYTES = 4 * MB
 SOLVER = HERE / "programs/davidson.py"
 
 
@@ -84,17 +85,21 @@ class Davidson(Application):
         words = solver
         if arm != self.arms[0]:
             run = [world.foretell, "run", "--quiet", "--no-learn", "--no-hint-args", "--release"]
-            words = [*run, "--budget", int(cache_bytes * self.share(cache_bytes)), "--", *solver, "--hints", self.library()]
+            words = [*run, "--budget", budget_of(cache_bytes), "--", *solver, "--hints", self.library()]
         with memory.Group() as group:
             return bounded(world, words, group, cache_bytes)
-
-    def share(self, cache_bytes: int) -> float:
-        """What foretell has of the cache; the rest is the kernel's, for reads ahead and pages on their way out."""
-        return 0.85
 
     def paper(self, disks: int) -> dict[str, str]:
         """Section 6.1."""
         return {self.arms[1]: ">30" if disks == 1 else ">15"}
+
+
+def budget_of(cache_bytes: int) -> int:
+    """What foretell has of the cache; the rest is for pages that the kernel reads ahead, and for those on their way out.
+
+    With less left over, the kernel evicts what foretell keeps, and all is read twice.
+    """
+    return max(cache_bytes - HEADROOM_BYTES, cache_bytes // 2)
 
 
 def bounded(world: World, words: list[object], group: memory.Group, cache_bytes: int) -> Outcome:
