@@ -287,7 +287,9 @@ def made(application: Application, data: Path) -> Path:
     """The folder with the application's data, which is made unless it is there and complete."""
     folder = data / f"{application.name}{'-small' if application.is_small else ''}"
     # Another program that makes the data has other data.
-    version = hashlib.sha256(Path(importlib.import_module(type(application).__module__).__file__ or "").read_bytes()).hexdigest()
+    version = hashlib.sha256(
+        Path(importlib.import_module(type(application).__module__).__file__ or "").read_bytes()
+    ).hexdigest()
     marker = folder.with_name(f"{folder.name}.complete")
     if not (marker.exists() and marker.read_text() == version and folder.is_dir()):
         marker.unlink(missing_ok=True)

@@ -38,7 +38,9 @@ class Group:
 
     def bound(self, cache_bytes: int) -> None:
         """Lets the group have so much of the page cache, beside all that it has now and that is no page cache."""
-        usage, limit = ("memory.current", "memory.max") if self.is_unified else ("memory.usage_in_bytes", "memory.limit_in_bytes")
+        usage, limit = (
+            ("memory.current", "memory.max") if self.is_unified else ("memory.usage_in_bytes", "memory.limit_in_bytes")
+        )
         other = int((self.folder / usage).read_text()) - self.cached_bytes()
         (self.folder / limit).write_text(str(other + cache_bytes))
 
