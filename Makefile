@@ -48,6 +48,7 @@ bench: ## Measure, and print the figures of docs/results/performance.md and advi
 	scripts/bench-replay $(TARGET_DIR)/release
 	scripts/bench-advice $(TARGET_DIR)/release
 	scripts/bench-cold-start $(TARGET_DIR)/release
+	scripts/bench-applications $(TARGET_DIR)/release
 	$(CARGO) bench --locked --quiet --manifest-path bench/Cargo.toml
 	$(CARGO) run --release --locked --quiet --manifest-path bench/Cargo.toml --bin policy-scale -- \
 		--svg $(TARGET_DIR)/policy-scale.svg

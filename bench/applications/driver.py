@@ -212,6 +212,9 @@ class Application:
         """One run of an arm on a cold array."""
         raise NotImplementedError
 
+    def finish(self, outcome: Outcome, report: dict[str, Any]) -> None:
+        """Adds what only the array's statistics tell, after it was unmounted."""
+
     def paper(self, disks: int) -> dict[str, str]:
         """The paper's figures for so many disks, by "ARM" or "PART, ARM": what `compared` names."""
         return {}
@@ -313,6 +316,7 @@ def measured(application: Application, data: Path, own: Path, disks: list[int], 
                         with array:
                             world = World(application.tools, array, column, Path(work), Path(state))
                             outcome = application.run(arm, world)
+                    application.finish(outcome, array.report)
                     found.add(column, arm, outcome, array.report)
                     figure = f"{application.figure_of(outcome):.2f} {application.unit}"
                     tell(f"{application.name}, {column.label}, round {number + 1}: {arm}: {figure}")

@@ -13,7 +13,7 @@ from applications.driver import HERE, QUIET, Application, Failed, Outcome, World
 
 SAID = (
     "The file system reads what the program needs before the program asks for it. Go forward ten meters, and turn to the left. "
-    "A disk that waits for its next request has time that nobody gives back. Many small requests make many disks work together. "
+    "A disk that waits for its next request has time that nobody gives back. Many small requests make many disks work at once. "
     "The weather in the north will be cold and dry tomorrow, with some wind from the east in the afternoon."
 )
 

@@ -83,8 +83,9 @@ def test_a_signal_leaves_nothing_behind(
     program = tmp_path / "bin/tre-agrep"
     program.write_text("#!/bin/sh\nsleep 1000\n")
     program.chmod(0o755)
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(words(command, "--application", "agrep"), env=env, **quiet) as process:
+    with subprocess.Popen(
+        words(command, "--application", "agrep"), env=env, stdout=subprocess.DEVNULL
+    ) as process:
         try:
             deadline = time.monotonic() + 60
             while not any(str(tmp_path) in mount for mount in mounts()):

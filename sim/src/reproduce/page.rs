@@ -270,6 +270,7 @@ Written by `foretell sim reproduce WHAT --out docs/results`.
 It runs the programs of the TIP and collective papers on models of their machines, under this project's own policies.
 The policy is `tip1` unless a row names another.
 All figures of ours are **simulated**, and every run gives the same ones.
+[The papers' applications, live](applications.md) runs such programs on emulated disks.
 
 How to read a cell:
 
