@@ -36,7 +36,7 @@ docs: ## Check the links of the documentation, and build it as a book into targe
 	@scripts/need build
 	@CARGO="$(CARGO)" scripts/docs
 
-bench: ## Measure, and print the figures of docs/results/performance.md and advice.md
+bench: ## Measure, and print the figures of docs/results/performance.md, advice.md and applications.md
 	@scripts/need build
 	$(CARGO) build --release --locked -p foretell
 	scripts/bench $(TARGET_DIR)/release
