@@ -1,0 +1,133 @@
+"""Make a cube of float32 values to look at: python make_cube.py cube.h5 --side 300 --chunks 16x16x8.
+
+The values are a cloud of gas around a star, made of noise: the same for the same arguments. Chunks are written one after
+another with the last axis (Z) first, and each begins at a multiple of 8 KiB. So a Y-Z plane lies in one piece, an X-Z plane in
+rows, and each chunk of an X-Y plane is alone, as in the file of TIP (1995, section 3.3), whose chunks are those of 16x16x8.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+SEED = 1995
+# The block of a file system; chunks begin at multiples of it.
+BLOCK_BYTES = 8192
+# Points of the lattices of random values that noise is interpolated between, for each side of the cube.
+COARSE, MIDDLE, FINE = (2, 4), (7, 14), (24, 48, 96)
+DATASET = "density"
+
+
+def spline_weights(places: np.ndarray, points: int) -> np.ndarray:
+    """Weights of a lattice's points at places between 0 and 1, as a cubic B-spline has them: one row for each place."""
+    at = places * (points - 3) + 1
+    away = np.abs(at[:, None] - np.arange(points))
+    near = 2 / 3 - away**2 + away**3 / 2
+    far = np.clip(2 - away, 0, None) ** 3 / 6
+    return np.where(away < 1, near, far).astype("f4")
+
+
+class Noise:
+    """Smooth noise in three dimensions, about -1 to 1: a sum of lattices, each of half the size of the one before."""
+
+    def __init__(self, source: np.random.Generator, side: int, sizes: tuple[int, ...]) -> None:
+        places = np.linspace(0, 1, side)
+        self._layers = []
+        for octave, size in enumerate(sizes):
+            values = source.uniform(-1, 1, [size + 3] * 3).astype("f4") * (2.0 / 2**octave)
+            self._layers.append((values.astype("f4"), spline_weights(places, size + 3)))
+
+    def slab(self, xs: range) -> np.ndarray:
+        """The values at some x, for all y and z."""
+        total = 0.0
+        for values, weights in self._layers:
+            planes = np.tensordot(weights[xs.start : xs.stop], values, 1)
+            total = total + weights @ planes @ weights.T
+        return np.asarray(total, "f4")
+
+
+def slabs(side: int, thickness: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the values of `thickness` planes along X at a time, with their first x."""
+    source = np.random.default_rng(SEED)
+    warp, wisps, grain = (Noise(source, side, sizes) for sizes in (COARSE, MIDDLE, FINE))
+    line = np.linspace(-1, 1, side, dtype="f4")
+    for first in range(0, side, thickness):
+        xs = range(first, min(first + thickness, side))
+        x, y, z = line[xs.start : xs.stop, None, None], line[None, :, None], line[None, None, :]
+        bent, rough, fine = warp.slab(xs), wisps.slab(xs), grain.slab(xs)
+        across = x * x + y * y
+        radius = np.sqrt(across + (z / 1.15) ** 2) * (1 + 0.28 * bent) + 0.05 * rough + 0.015 * fine
+        shell = np.exp(-(((radius - 0.68) / 0.035) ** 2)) * (0.75 + 0.5 * rough + 0.25 * fine)
+        inside = 1 / (1 + np.exp((radius - 0.67) / 0.02))
+        threads = np.clip(1 - np.abs(rough + 0.25 * fine) * 2.2, 0, 1) ** 3 * (0.2 + 0.6 * radius)
+        veil = np.clip(0.5 + bent + 0.35 * fine, 0, None) * 0.32 * radius
+        star = 1.3 * np.exp(-(across + z * z) / 0.004) + 0.25 * np.exp(-(across + z * z) / 0.05)
+        jet = np.exp(-across / (0.0012 + 0.02 * z * z)) * np.exp(-np.abs(z)) * (0.5 + 0.4 * fine)
+        haze = 0.07 * np.clip(1 + bent + 0.5 * fine, 0, None) * np.exp(-radius)
+        yield first, np.clip(shell + (threads + veil) * inside + star + jet + haze, 0, 1.4)
+
+
+def write(path: Path, side: int, chunks: tuple[int, int, int]) -> None:
+    """Write the file anew."""
+    block = {"alignment_threshold": BLOCK_BYTES, "alignment_interval": BLOCK_BYTES}
+    with h5py.File(path, "w", libver="latest", **block) as file:
+        cube = file.create_dataset(DATASET, (side,) * 3, "<f4", chunks=chunks)
+        cube.attrs["range"] = [0.0, 1.4]
+        grid = [-(-side // length) for length in chunks]
+        means = file.create_dataset("means", grid, "<f4", chunks=(1, *grid[1:]))
+        for first, slab in slabs(side, chunks[0]):
+            row = np.zeros(grid[1:], "<f4")
+            for y, z in np.ndindex(*grid[1:]):
+                inner = slab[:, y * chunks[1] :, z * chunks[2] :][:, : chunks[1], : chunks[2]]
+                part = np.zeros(chunks, "<f4")
+                part[tuple(map(slice, inner.shape))] = inner
+                # `cube[...] = part` would leave the order of chunks in the file to the library's cache.
+                cube.id.write_direct_chunk((first, y * chunks[1], z * chunks[2]), part.tobytes())
+                row[y, z] = inner.mean()
+            means.id.write_direct_chunk((first // chunks[0], 0, 0), row.tobytes())
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """Understand the command line."""
+
+    def triple(text: str) -> tuple[int, ...]:
+        values = tuple(int(word) for word in text.split("x"))
+        if len(values) != 3 or min(values) < 1:
+            raise ValueError
+        return values
+
+    triple.__name__ = "three lengths such as 16x16x8:"
+    parser = argparse.ArgumentParser(description="Make a cube of float32 values.")
+    parser.add_argument("file", type=Path, help="the HDF5 file to write")
+    parser.add_argument("--side", type=int, default=300, help="values along each axis (300)")
+    parser.add_argument(
+        "--chunks", type=triple, default=(16, 16, 8), help="values of a chunk (16x16x8, 8 KiB)"
+    )
+    given = parser.parse_args(words)
+    if given.side < max(2, *given.chunks):
+        parser.error(f"--side {given.side} is less than a chunk of {given.chunks}")
+    return given
+
+
+def main(words: list[str]) -> int:
+    """Write the file; a half-written one is removed."""
+    given = parse(words)
+    partial = given.file.with_name(given.file.name + ".partial")
+    try:
+        write(partial, given.side, given.chunks)
+        os.replace(partial, given.file)
+    except OSError as error:
+        print(f"make_cube: {given.file}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    finally:
+        partial.unlink(missing_ok=True)
+    print(f"{given.file}: {given.file.stat().st_size / 2**20:.0f} MiB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
