@@ -6,6 +6,7 @@ rows, and each chunk of an X-Y plane is alone, as in the file of TIP (1995, sect
 """
 
 import argparse
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ SEED = 1995
 BLOCK_BYTES = 8192
 # Points of the lattices of random values that noise is interpolated between, for each side of the cube.
 COARSE, MIDDLE, FINE = (2, 4), (7, 14), (24, 48, 96)
-DATASET = "density"
+DATASET, MOST = "density", 1.4
 
 
 def spline_weights(places: np.ndarray, points: int) -> np.ndarray:
@@ -41,24 +42,22 @@ class Noise:
             values = source.uniform(-1, 1, [size + 3] * 3).astype("f4") * (2.0 / 2**octave)
             self._layers.append((values.astype("f4"), spline_weights(places, size + 3)))
 
-    def slab(self, xs: range) -> np.ndarray:
-        """The values at some x, for all y and z."""
-        total = 0.0
+    def plane(self, at: int) -> np.ndarray:
+        """The values at one x, for all y and z."""
+        total = np.zeros((), "f4")
         for values, weights in self._layers:
-            planes = np.tensordot(weights[xs.start : xs.stop], values, 1)
-            total = total + weights @ planes @ weights.T
-        return np.asarray(total, "f4")
+            total = total + weights @ np.tensordot(weights[at], values, 1) @ weights.T
+        return total
 
 
-def slabs(side: int, thickness: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the values of `thickness` planes along X at a time, with their first x."""
+def planes(side: int) -> Iterator[np.ndarray]:
+    """Yield the values at each x, for all y and z."""
     source = np.random.default_rng(SEED)
     warp, wisps, grain = (Noise(source, side, sizes) for sizes in (COARSE, MIDDLE, FINE))
     line = np.linspace(-1, 1, side, dtype="f4")
-    for first in range(0, side, thickness):
-        xs = range(first, min(first + thickness, side))
-        x, y, z = line[xs.start : xs.stop, None, None], line[None, :, None], line[None, None, :]
-        bent, rough, fine = warp.slab(xs), wisps.slab(xs), grain.slab(xs)
+    y, z = line[:, None], line[None, :]
+    for at, x in enumerate(line):
+        bent, rough, fine = warp.plane(at), wisps.plane(at), grain.plane(at)
         across = x * x + y * y
         radius = np.sqrt(across + (z / 1.15) ** 2) * (1 + 0.28 * bent) + 0.05 * rough + 0.015 * fine
         shell = np.exp(-(((radius - 0.68) / 0.035) ** 2)) * (0.75 + 0.5 * rough + 0.25 * fine)
@@ -68,27 +67,30 @@ def slabs(side: int, thickness: int) -> Iterator[tuple[int, np.ndarray]]:
         star = 1.3 * np.exp(-(across + z * z) / 0.004) + 0.25 * np.exp(-(across + z * z) / 0.05)
         jet = np.exp(-across / (0.0012 + 0.02 * z * z)) * np.exp(-np.abs(z)) * (0.5 + 0.4 * fine)
         haze = 0.07 * np.clip(1 + bent + 0.5 * fine, 0, None) * np.exp(-radius)
-        yield first, np.clip(shell + (threads + veil) * inside + star + jet + haze, 0, 1.4)
+        total = shell + (threads + veil) * inside + star + jet + haze
+        yield np.clip(total, 0, MOST).astype("f4")
 
 
 def write(path: Path, side: int, chunks: tuple[int, int, int]) -> None:
     """Write the file anew."""
     block = {"alignment_threshold": BLOCK_BYTES, "alignment_interval": BLOCK_BYTES}
+    thick, wide, deep = chunks
+    source = planes(side)
     with h5py.File(path, "w", libver="latest", **block) as file:
         cube = file.create_dataset(DATASET, (side,) * 3, "<f4", chunks=chunks)
-        cube.attrs["range"] = [0.0, 1.4]
-        grid = [-(-side // length) for length in chunks]
-        means = file.create_dataset("means", grid, "<f4", chunks=(1, *grid[1:]))
-        for first, slab in slabs(side, chunks[0]):
-            row = np.zeros(grid[1:], "<f4")
-            for y, z in np.ndindex(*grid[1:]):
-                inner = slab[:, y * chunks[1] :, z * chunks[2] :][:, : chunks[1], : chunks[2]]
-                part = np.zeros(chunks, "<f4")
-                part[tuple(map(slice, inner.shape))] = inner
+        cube.attrs["range"] = [0.0, MOST]
+        small = (-(-side // 4), -(-side // 4))
+        overview = file.create_dataset("overview", (-(-side // thick), *small), "<f4", chunks=(1, *small))
+        for x in range(0, side, thick):
+            slab = np.zeros((thick, side + wide, side + deep), "<f4")  # Chunks at the edge are filled up.
+            for at, plane in enumerate(itertools.islice(source, thick)):
+                slab[at, :side, :side] = plane
+            for y, z in itertools.product(range(0, side, wide), range(0, side, deep)):
+                part = slab[:, y : y + wide, z : z + deep]
                 # `cube[...] = part` would leave the order of chunks in the file to the library's cache.
-                cube.id.write_direct_chunk((first, y * chunks[1], z * chunks[2]), part.tobytes())
-                row[y, z] = inner.mean()
-            means.id.write_direct_chunk((first // chunks[0], 0, 0), row.tobytes())
+                cube.id.write_direct_chunk((x, y, z), part.tobytes())
+            overview[x // thick] = slab[0, :side:4, :side:4]
+            file.flush()
 
 
 def parse(words: list[str]) -> argparse.Namespace:
