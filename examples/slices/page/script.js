@@ -215,19 +215,17 @@ function drawChart() {
   });
 }
 
-function median(values) {
-  const sorted = [...values].sort((a, b) => a - b), half = sorted.length >> 1;
-  return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
-}
-
 function inMs(value) {
   return value < 10 ? value.toFixed(1) : Math.round(value).toString();
 }
 
 function tellTimes() {
-  for (const [id, hasHints] of [["median-with", true], ["median-without", false]]) {
+  for (const [id, hasHints] of [["times-with", true], ["times-without", false]]) {
     const times = state.times.filter((one) => one.hasHints === hasHints).map((one) => one.ms);
-    $(id).textContent = times.length ? `${inMs(median(times))} ms of ${times.length}` : "–";
+    const mean = times.reduce((sum, one) => sum + one, 0) / times.length;
+    const detail = document.createElement("small");
+    detail.textContent = times.length ? `longest ${inMs(Math.max(...times))} ms, of ${times.length}` : "";
+    $(id).replaceChildren(times.length ? `ø ${inMs(mean)} ms` : "–", detail);
   }
   drawChart();
 }
