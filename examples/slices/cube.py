@@ -111,14 +111,12 @@ class Cube:
         if viewer in self._hints:
             self._hints.pop(viewer).close()
 
-    def close(self, timeout_s: float) -> bool:
-        """Close the file; returns whether it could be, which a read prevents."""
-        if not self.lock.acquire(timeout=timeout_s):
-            return False
-        for viewer in list(self._hints):
-            self.leave(viewer)
-        self.file.close()
-        return True
+    def close(self, timeout_s: float) -> None:
+        """Give up all hints, and close the file, unless a read takes longer than that."""
+        if self.lock.acquire(timeout=timeout_s):
+            for viewer in list(self._hints):
+                self.leave(viewer)
+            self.file.close()
 
 
 class Hints:

@@ -5,6 +5,7 @@ It serves a page at http://127.0.0.1:8765. Drag through the planes; those ahead 
 """
 
 import argparse
+import contextlib
 import errno
 import ipaddress
 import json
@@ -187,7 +188,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def main(words: list[str]) -> int:
-    """Serve until Ctrl-C."""
+    """Serve until Ctrl-C, which ends the program with 0."""
     given = parse(words)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -202,17 +203,16 @@ def main(words: list[str]) -> int:
         print(f"viewer: {given.host}, port {given.port}: {why}", file=sys.stderr)
         return 1
     host = f"[{given.host}]" if ":" in given.host else given.host
-    sides = " × ".join(f"{axis} {side}" for axis, side in zip(AXES, cube.shape, strict=True))
+    sides = ", ".join(f"{axis} {side}" for axis, side in zip(AXES, cube.shape, strict=True))
     print(f"http://{host}:{server.server_port} shows {cube.data.name.lstrip('/')} ({sides}); Ctrl-C ends", flush=True)
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         server.serve_forever()
-    except KeyboardInterrupt:
-        pass
     server.server_close()
-    if not cube.close(timeout_s=1):
-        # A read waits for storage and has h5py's lock, for which the interpreter's end would wait.
-        os._exit(0)
-    return 0
+    cube.close(timeout_s=1)
+    # A thread may still be in h5py, whose lock the interpreter's end would wait for while a read waits for storage; and a thread
+    # that ends after HDF5 has cleaned up may crash.
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def make(path: Path, side: int) -> None:
+    words: list[str | Path] = [sys.executable, SLICES / "make_cube.py", path, "--side", str(side)]
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, timeout=60)
+
+
 def values_of(path: Path) -> Any:
     with h5py.File(path) as file:
         return file["flow/speed"][()]
@@ -47,7 +52,14 @@ class Viewer:
         path = ":".join(
             filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
         )
-        command = [*before, sys.executable, SLICES / "viewer.py", *words, "--port", "0"]
+        command: list[str | Path] = [
+            *before,
+            sys.executable,
+            SLICES / "viewer.py",
+            *words,
+            "--port",
+            "0",
+        ]
         environment = {**os.environ, "PYTHONPATH": path}
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
@@ -88,7 +100,7 @@ def viewing(*words: str | Path, before: Sequence[str | Path] = ()) -> Iterator[V
 def test_planes_are_those_of_numpy(made: Path) -> None:
     values = values_of(made)
     with viewing(made) as viewer:
-        assert "flow/speed (X 40 × Y 33 × Z 50)" in viewer.line
+        assert "flow/speed (X 40, Y 33, Z 50)" in viewer.line
         described = json.loads(viewer.get("/api/cube")[1])
         assert (described["name"], described["shape"]) == ("flow/speed", list(SIDES))
         assert described["range"] is None
@@ -132,15 +144,16 @@ def test_errors_are_told_in_a_line(made: Path, tmp_path: Path) -> None:
         file["flat"] = np.zeros((9, 9))
     with viewing(made) as viewer:
         port = viewer.url.rsplit(":")[-1]
-        for words, wanted in [
+        mistakes: list[tuple[list[str | Path], str]] = [
             ([tmp_path / "none"], "No such file"),
             ([tmp_path / "text"], "is not an HDF5 file"),
             ([tmp_path / "flat.h5"], "has no data set of numbers in three dimensions"),
             ([made, "--dataset", "flow"], "has no data set flow"),
             ([made, "--dataset", "flat"], "not a data set of numbers in three dimensions"),
             ([made, "--port", port], "is in use; --port 0 takes a free one"),
-        ]:
-            command = [sys.executable, SLICES / "viewer.py", *words]
+        ]
+        for words, wanted in mistakes:
+            command: list[str | Path] = [sys.executable, SLICES / "viewer.py", *words]
             done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60)
             assert done.returncode == 1
             assert wanted in done.stderr
@@ -149,7 +162,7 @@ def test_errors_are_told_in_a_line(made: Path, tmp_path: Path) -> None:
 
 def test_planes_ahead_are_told_to_the_run(made: Path, tmp_path: Path, command: Path) -> None:
     report, values = tmp_path / "report.json", values_of(made)
-    run = [command, "run", "--no-learn", "--no-hint-args", "--json", report, "--"]
+    run: list[str | Path] = [command, "run", "--no-learn", "--no-hint-args", "--json", report, "--"]
     with viewing(made, before=run) as viewer:
         assert json.loads(viewer.get("/api/cube")[1])["listeners"] == ["run"]
         course = "hints=1&viewer=a&axis=2"
@@ -173,8 +186,7 @@ def test_planes_ahead_are_told_to_the_run(made: Path, tmp_path: Path, command: P
 def test_the_cubes_are_the_same_each_time(tmp_path: Path) -> None:
     made = []
     for name in ["a.h5", "b.h5"]:
-        words = [sys.executable, SLICES / "make_cube.py", tmp_path / name, "--side", "50"]
-        subprocess.run(words, check=True, stdout=subprocess.DEVNULL, timeout=60)
+        make(tmp_path / name, 50)
         with h5py.File(tmp_path / name) as file:
             made.append(file["density"][()])
             chunks = file["density"].id
@@ -192,9 +204,8 @@ def test_the_cubes_are_the_same_each_time(tmp_path: Path) -> None:
 def test_the_page_in_a_browser(tmp_path: Path, command: Path) -> None:
     if lacks := missing():
         pytest.skip(lacks)
-    make = [sys.executable, SLICES / "make_cube.py", tmp_path / "cube.h5", "--side", "64"]
-    subprocess.run(make, check=True, stdout=subprocess.DEVNULL, timeout=60)
-    run = [command, "run", "--no-learn", "--quiet", "--"]
+    make(tmp_path / "cube.h5", 64)
+    run: list[str | Path] = [command, "run", "--no-learn", "--quiet", "--"]
     shown = "return document.body.dataset.shown === arguments[0]"
     with viewing(tmp_path / "cube.h5", before=run) as viewer, Browser(tmp_path) as browser:
         browser.open(viewer.url)
@@ -234,7 +245,7 @@ def test_the_page_in_a_browser(tmp_path: Path, command: Path) -> None:
         assert browser.run("return document.querySelectorAll('#ahead i').length") == 0
         assert "of 2" in browser.text("#times-without")
         browser.press("x")
-        assert browser.text("#times-with") == "–"
+        assert "ms" not in browser.text("#times-with")
         browser.click("#play")
         browser.wait_for(shown, "Y 63")
         # The viewer ends, and the page says so.

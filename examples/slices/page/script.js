@@ -347,10 +347,9 @@ function key(event) {
     1: () => choose(2), 2: () => choose(1), 3: () => choose(0),
     d: () => setHints(!state.hasHints), x: clear, " ": isButton ? null : play,
   };
-  const isRadio = event.target.getAttribute?.("role") === "radio";
-  if (isRadio && event.key.startsWith("Arrow")) {
-    const next = event.target[steps[event.key] > 0 === event.key.endsWith("Right") || event.key === "ArrowDown"
-      ? "nextElementSibling" : "previousElementSibling"];
+  const beside = {ArrowLeft: "previousElementSibling", ArrowRight: "nextElementSibling"}[event.key];
+  if (beside && event.target.getAttribute?.("role") === "radio") { // Up and down go through planes there, too.
+    const next = event.target[beside];
     if (next) { next.focus(); next.click(); }
   } else if (event.key in steps) {
     stop();
