@@ -5,6 +5,7 @@ one thread at a time reads here, and what makes reads parallel is the disclosure
 read, by the same thread: making them needs h5py's lock too, and would wait behind a read of another thread.
 """
 
+import math
 import os
 import threading
 from collections import OrderedDict
@@ -25,8 +26,9 @@ AXES = "XYZ"
 CACHE_BYTES = 64 << 20
 # Slots of its table: a prime, about ten for each chunk of 8 KiB.
 CACHE_SLOTS = 80021
-# Hints reach so far beyond the plane that is read, and over one layer of chunks at least.
-AHEAD_BYTES = 64 << 20
+# Hints reach so far beyond the plane that is read, and over one layer of chunks at least. Disks sweep over all that waits for
+# them: with more of it, the next plane waits for some after it.
+AHEAD_BYTES = 16 << 20
 # Pages that have hints of their own. The one that asked longest ago gives up its hints.
 VIEWERS_MAX = 8
 
@@ -49,8 +51,11 @@ class Cube:
         self.data = self._named(name) if name else self._largest()
         # Asking h5py for it later would wait for a read.
         self.shape: tuple[int, ...] = self.data.shape
+        self.chunks: tuple[int, ...] | None = self.data.chunks
+        self.item_bytes = self.data.dtype.itemsize
         self.lock = threading.Lock()
         self._hints: OrderedDict[str, Hints] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, int], int] = OrderedDict()
 
     def _named(self, name: str) -> Any:
         found = self.file.get(name)
@@ -85,7 +90,7 @@ class Cube:
                 "name": self.data.name.lstrip("/"),
                 "shape": self.shape,
                 "type": str(self.data.dtype),
-                "chunks": self.data.chunks,
+                "chunks": self.chunks,
                 "range": None if limits is None else [float(one) for one in limits],
                 "listeners": self.listeners,
                 "hasForetell": foretell is not None,
@@ -93,7 +98,26 @@ class Cube:
 
     def plane(self, axis: int, at: int) -> np.ndarray:
         """Read a plane as float32; the caller has the lock."""
-        return np.asarray(self.data[at_axis(axis, at)], "<f4", "C")
+        found = np.asarray(self.data[at_axis(axis, at)], "<f4", "C")
+        layer = (axis, at // self.thickness(axis))
+        self._kept[layer] = self.layer_bytes(axis)
+        self._kept.move_to_end(layer)
+        while sum(self._kept.values()) > CACHE_BYTES:
+            self._kept.popitem(last=False)
+        return found
+
+    def thickness(self, axis: int) -> int:
+        """Return the number of planes in a layer of chunks."""
+        return int(self.chunks[axis]) if self.chunks else 1
+
+    def layer_bytes(self, axis: int) -> int:
+        """Return the size of a layer of chunks."""
+        values = math.prod(self.shape) // self.shape[axis] * self.thickness(axis)
+        return values * self.item_bytes
+
+    def is_kept(self, axis: int, layer: int) -> bool:
+        """Whether the library still has a layer in its cache, as far as is known. A hint for it would wait for a read in vain."""
+        return self.chunks is not None and (axis, layer) in self._kept
 
     def hints_of(self, viewer: str) -> "Hints | None":
         """Return the hints of a page; the caller has the lock."""
@@ -102,7 +126,7 @@ class Cube:
         if viewer not in self._hints:
             if len(self._hints) >= VIEWERS_MAX:
                 self._hints.popitem(last=False)[1].close()
-            self._hints[viewer] = Hints(self.data)
+            self._hints[viewer] = Hints(self)
         self._hints.move_to_end(viewer)
         return self._hints[viewer]
 
@@ -122,8 +146,8 @@ class Cube:
 class Hints:
     """What was disclosed for one page: layers of chunks along one axis, in the direction of its drag."""
 
-    def __init__(self, data: Any) -> None:
-        self._data, self._disclosed = data, foretell.disclosed()
+    def __init__(self, cube: Cube) -> None:
+        self._cube, self._disclosed = cube, foretell.disclosed()
         self._course = (0, 0)
         self._layers: set[int] = set()
         self.ahead: list[int] = []
@@ -131,27 +155,25 @@ class Hints:
 
     def steer(self, axis: int, at: int, toward: int) -> None:
         """Disclose the plane at a position and those after it; `toward` is 1 or -1, or 0 if there is no direction."""
-        thick = self._data.chunks[axis] if self._data.chunks else 1
+        cube, thick = self._cube, self._cube.thickness(axis)
         layer = at // thick
         if self._course != (axis, toward) or layer not in self._layers:
             self.cancel()  # What lies in the old direction will not be read.
             self._course = (axis, toward)
         coming = [at]
         if toward:
-            count, last = self._count(axis, thick), (self._data.shape[axis] - 1) // thick
+            count = max(1, AHEAD_BYTES // cube.layer_bytes(axis))
+            last = (cube.shape[axis] - 1) // thick
             layers = range(layer + toward, max(-1, min(last + 1, layer + toward * (count + 1))), toward)
             # The plane of a layer that a drag meets first. It needs all chunks of the layer.
             coming += [one * thick if toward > 0 else one * thick + thick - 1 for one in layers]
         new = [one for one in coming if one // thick not in self._layers]
+        new = [one for one in new if not cube.is_kept(axis, one // thick)]
         if new:
             selections = [at_axis(axis, one) for one in new]
-            self._disclosed.add(disclose.hdf5(self._data, *selections))
+            self._disclosed.add(disclose.hdf5(cube.data, *selections))
         self._layers = {one // thick for one in coming}
         self.ahead = coming[1:]
-
-    def _count(self, axis: int, thick: int) -> int:
-        values = self._data.size // self._data.shape[axis] * thick
-        return max(1, AHEAD_BYTES // (values * self._data.dtype.itemsize))
 
     def cancel(self) -> None:
         """Give up what was disclosed and not read."""

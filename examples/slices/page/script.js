@@ -220,12 +220,13 @@ function inMs(value) {
 }
 
 function tellTimes() {
-  for (const [id, hasHints] of [["times-with", true], ["times-without", false]]) {
+  for (const [arm, hasHints] of [["with", true], ["without", false]]) {
     const times = state.times.filter((one) => one.hasHints === hasHints).map((one) => one.ms);
     const mean = times.reduce((sum, one) => sum + one, 0) / times.length;
     const detail = document.createElement("small");
-    detail.textContent = times.length ? `longest ${inMs(Math.max(...times))} ms, of ${times.length}` : "";
-    $(id).replaceChildren(times.length ? `ø ${inMs(mean)} ms` : "–", detail);
+    detail.textContent = times.length ? `longest ${inMs(Math.max(...times))} ms` : "";
+    $(`count-${arm}`).textContent = times.length;
+    $(`times-${arm}`).replaceChildren(times.length ? `ø ${inMs(mean)} ms` : "–", detail);
   }
   drawChart();
 }
@@ -242,7 +243,7 @@ function tell(told, hasHints) {
     return mark;
   }));
   if (hasHints) {
-    const planes = told.ahead.length === 1 ? "1 layer of chunks" : `${told.ahead.length} layers of chunks`;
+    const planes = told.ahead.length === 1 ? "1 layer" : `${told.ahead.length} layers`;
     $("told").textContent = told.problem || `${planes} ahead told to ${listeners(told.told)}`;
   }
   document.body.dataset.shown = `${AXES[axis]} ${at}`;
