@@ -38,7 +38,7 @@ class Slices(Application):
             words = [self.tools.python, "-c", f"import {package}"]
             done = subprocess.run(words, env={**os.environ, **PATH}, cwd="/", capture_output=True)
             if done.returncode != 0:
-                return f"{self.tools.python} has no package {package} (--python .venv/bin/python, which scripts/python-env makes)"
+                return f"{self.tools.python} has no package {package} (scripts/python-env makes one: --python .venv/bin/python)"
         return None
 
     def make(self, folder: Path) -> None:
@@ -53,8 +53,8 @@ class Slices(Application):
         total, sums = Outcome(0, ""), []
         for plane, (axis, share) in PLANES.items():
             report = world.work / f"{plane}.json"
-            words = [*run, world.python, PROGRAM, world.array.path / "cube.h5", axis, share, report, *(["--disclose"] if run else [])]
-            world.measure(words, env=PATH)
+            words = [*run, world.python, PROGRAM, world.array.path / "cube.h5", axis, share, report]
+            world.measure([*words, "--disclose"] if run else words, env=PATH)
             told = json.loads(report.read_text())
             total.parts[plane] = told["seconds"]
             total.seconds += told["seconds"]
@@ -63,7 +63,7 @@ class Slices(Application):
         return total
 
     def paper(self, disks: int) -> dict[str, str]:
-        """Section 3.3 has 15 s without hints for X-Y planes, and about 2 s for all with them; which arrays, is lost with the figure."""
+        """Section 3.3 has 15 s without hints for X-Y planes and about 2 s with them; the figure, with its disks, is lost."""
         return {"X-Y, disclosed": "7.5"} if disks == 15 else {}
 
 

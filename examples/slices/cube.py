@@ -116,7 +116,7 @@ class Cube:
         return values * self.item_bytes
 
     def is_kept(self, axis: int, layer: int) -> bool:
-        """Whether the library still has a layer in its cache, as far as is known. A hint for it would wait for a read in vain."""
+        """Whether the library has a layer in its cache, as far as is known. A hint for it would wait for a read in vain."""
         return self.chunks is not None and (axis, layer) in self._kept
 
     def hints_of(self, viewer: str) -> "Hints | None":
@@ -164,7 +164,9 @@ class Hints:
         if toward:
             count = max(1, AHEAD_BYTES // cube.layer_bytes(axis))
             last = (cube.shape[axis] - 1) // thick
-            layers = range(layer + toward, max(-1, min(last + 1, layer + toward * (count + 1))), toward)
+            layers = range(
+                layer + toward, max(-1, min(last + 1, layer + toward * (count + 1))), toward
+            )
             # The plane of a layer that a drag meets first. It needs all chunks of the layer.
             coming += [one * thick if toward > 0 else one * thick + thick - 1 for one in layers]
         new = [one for one in coming if one // thick not in self._layers]
@@ -197,7 +199,12 @@ class Hints:
 
 def is_cube(found: Any) -> bool:
     """Whether it is a data set of numbers in three dimensions with something in it."""
-    return isinstance(found, h5py.Dataset) and len(found.shape or ()) == 3 and found.size > 0 and found.dtype.kind in "fiu"
+    return (
+        isinstance(found, h5py.Dataset)
+        and len(found.shape or ()) == 3
+        and found.size > 0
+        and found.dtype.kind in "fiu"
+    )
 
 
 def at_axis(axis: int, at: int) -> tuple[Any, ...]:

@@ -80,9 +80,13 @@ def write(path: Path, side: int, chunks: tuple[int, int, int]) -> None:
         cube = file.create_dataset(DATASET, (side,) * 3, "<f4", chunks=chunks)
         cube.attrs["range"] = [0.0, MOST]
         small = (-(-side // 4), -(-side // 4))
-        overview = file.create_dataset("overview", (-(-side // thick), *small), "<f4", chunks=(1, *small))
+        overview = file.create_dataset(
+            "overview", (-(-side // thick), *small), "<f4", chunks=(1, *small)
+        )
         for x in range(0, side, thick):
-            slab = np.zeros((thick, side + wide, side + deep), "<f4")  # Chunks at the edge are filled up.
+            slab = np.zeros(
+                (thick, side + wide, side + deep), "<f4"
+            )  # Chunks at the edge are filled up.
             for at, plane in enumerate(itertools.islice(source, thick)):
                 slab[at, :side, :side] = plane
             for y, z in itertools.product(range(0, side, wide), range(0, side, deep)):

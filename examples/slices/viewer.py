@@ -78,7 +78,9 @@ class Handler(BaseHTTPRequestHandler):
         place = urllib.parse.urlsplit(self.path)
         try:
             if not self.server.is_host(self.headers.get("Host", "")):
-                self._refuse(HTTPStatus.FORBIDDEN, "this name of the server is not known; use its address")
+                self._refuse(
+                    HTTPStatus.FORBIDDEN, "this name of the server is not known; use its address"
+                )
             elif place.path in calls:
                 calls[place.path](Query(place.query))
             elif place.path in FILES and self.command == "GET":
@@ -125,7 +127,13 @@ class Handler(BaseHTTPRequestHandler):
     def _refuse(self, code: HTTPStatus, line: str) -> None:
         self._send((" ".join(line.split()) + "\n").encode(), "text/plain; charset=utf-8", code=code)
 
-    def _send(self, body: bytes, kind: str, more: dict[str, str] | None = None, code: HTTPStatus = HTTPStatus.OK) -> None:
+    def _send(
+        self,
+        body: bytes,
+        kind: str,
+        more: dict[str, str] | None = None,
+        code: HTTPStatus = HTTPStatus.OK,
+    ) -> None:
         self.send_response(code)
         headers = {
             "Content-Type": kind,
@@ -154,7 +162,11 @@ class Query:
         text = self._values.get(name)
         if text is None and otherwise is not None:
             return otherwise
-        if text is None or not re.fullmatch(r"-?[0-9]{1,9}", text) or not least <= int(text) <= most:
+        if (
+            text is None
+            or not re.fullmatch(r"-?[0-9]{1,9}", text)
+            or not least <= int(text) <= most
+        ):
             raise Refused(f"{name} must be a whole number from {least} to {most}")
         return int(text)
 
@@ -176,11 +188,21 @@ def is_loopback(name: str) -> bool:
 
 def parse(words: list[str]) -> argparse.Namespace:
     """Understand the command line."""
-    parser = argparse.ArgumentParser(description="Look at planes of a cube in an HDF5 file, in a browser.")
+    parser = argparse.ArgumentParser(
+        description="Look at planes of a cube in an HDF5 file, in a browser."
+    )
     parser.add_argument("file", type=Path, help="the HDF5 file")
-    parser.add_argument("--dataset", metavar="NAME", help="a data set of three dimensions; by default, the largest")
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen at (127.0.0.1: this machine only)")
-    parser.add_argument("--port", type=int, default=8765, help="the port (8765); 0 takes a free one")
+    parser.add_argument(
+        "--dataset", metavar="NAME", help="a data set of three dimensions; by default, the largest"
+    )
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="the address to listen at (127.0.0.1: this machine only)",
+    )
+    parser.add_argument(
+        "--port", type=int, default=8765, help="the port (8765); 0 takes a free one"
+    )
     given = parser.parse_args(words)
     if not 0 <= given.port < 1 << 16:
         parser.error(f"--port {given.port} is not from 0 to 65535")
@@ -204,13 +226,16 @@ def main(words: list[str]) -> int:
         return 1
     host = f"[{given.host}]" if ":" in given.host else given.host
     sides = ", ".join(f"{axis} {side}" for axis, side in zip(AXES, cube.shape, strict=True))
-    print(f"http://{host}:{server.server_port} shows {cube.data.name.lstrip('/')} ({sides}); Ctrl-C ends", flush=True)
+    print(
+        f"http://{host}:{server.server_port} shows {cube.data.name.lstrip('/')} ({sides}); Ctrl-C ends",
+        flush=True,
+    )
     with contextlib.suppress(KeyboardInterrupt):
         server.serve_forever()
     server.server_close()
     cube.close(timeout_s=1)
-    # A thread may still be in h5py, whose lock the interpreter's end would wait for while a read waits for storage; and a thread
-    # that ends after HDF5 has cleaned up may crash.
+    # A thread may still be in h5py, and the interpreter's end would wait for its lock as long as a read waits for storage. A
+    # thread that ends after HDF5 has cleaned up may crash.
     sys.stderr.flush()
     os._exit(0)
 
