@@ -206,8 +206,13 @@ type Identified = (Arc<dyn Backend>, String);
 fn source(args: &MountArgs) -> Result<Identified, Failure> {
     if folder_of(&args.source).is_none() {
         let depth = args.depth.map(|depth| depth as usize);
-        let options =
-            AddressOptions { depth, deadline: args.timeout, silence: None, settings: &[] };
+        let options = AddressOptions {
+            depth,
+            deadline: args.timeout,
+            silence: None,
+            settings: &[],
+            environment: None,
+        };
         let deadline = CHECK_PATIENCE.min(args.timeout);
         let hasty = AddressOptions { deadline, silence: Some(args.timeout), ..options };
         if let Some(place) = &args.index {

@@ -240,7 +240,7 @@ fn a_server_that_owes_an_answer_for_too_long_counts_as_gone() {
         let to = world.name.clone();
         move || {
             // Passes on the real server's welcome, with its descriptors.
-            let real = super::reach(&to).unwrap().expect("it answers");
+            let real = super::reach(super::At::Name(&to)).unwrap().expect("it answers");
             let (client, _) = listener.accept().unwrap();
             let hello = ToServer::Hello { version: VERSION, recipe: b"files".to_vec() };
             (&real).write_all(&hello.encode()).unwrap();
