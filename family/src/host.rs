@@ -31,7 +31,7 @@ use foretell_cache::{Cache, CacheError, CacheOptions, Stats};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use serde::{Deserialize, Serialize};
 
-use crate::recipe::{Place, Recipe, Told, identity};
+use crate::recipe::{Place, Recipe, Told, identity, surroundings};
 use crate::secret::{daemon_folder, is_own_folder};
 use crate::source::Source;
 
@@ -271,10 +271,11 @@ impl Hosting {
     }
 
     fn hear(&self, socket: UnixStream) {
-        let Ok(said) = hello(&socket, HELLO_WITHIN) else { return };
+        // Before it is heard, so that it cannot keep others out by silence.
         if !(self.may_join)(socket.as_fd()) {
             return; // A
         }
+        let Ok(said) = hello(&socket, HELLO_WITHIN) else { return };
         if let Some(served) = self.served(said) {
             self.server.join(socket, served);
         }
@@ -287,7 +288,7 @@ impl Hosting {
         if told.is_folder && identity(Path::new(&told.place)) != told.folder {
             return None; // A
         }
-        if !told.is_folder && told.surroundings != Environment::surroundings() {
+        if !told.is_folder && told.surroundings != surroundings() {
             return None; // C
         }
         let (kept, left) = self.kept(&said)?;
