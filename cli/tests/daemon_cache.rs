@@ -61,11 +61,8 @@ fn reader() {
     loop {
         let mut bytes = vec![0; BYTES];
         // SAFETY: the buffer is not used until the read has ended.
-        let partly = match unsafe { file.read_now(bytes.as_mut_ptr(), BYTES, 0) } {
-            Ok(_) => None,
-            Err(partly) => Some(partly),
-        };
-        if let Some(partly) = partly {
+        let partly = unsafe { file.read_now(bytes.as_mut_ptr(), BYTES, 0) };
+        if let Err(partly) = partly {
             // SAFETY: as above.
             let lent = unsafe { Lent::new(bytes.as_mut_ptr(), BYTES, Arc::new(())) };
             file.read_rest(lent, partly, &mut || false).expect("read");

@@ -77,7 +77,7 @@ pub struct HostStatus {
 /// Whether the process at the other end of a socket may have files and stores opened for it.
 pub type MayJoin = Box<dyn Fn(BorrowedFd<'_>) -> bool + Send + Sync>;
 
-/// See the [module](self). Dropping it ends it: clients go on by themselves.
+/// A cache of a daemon, which stores of all programs of the user join. Dropping it ends it: clients go on by themselves.
 pub struct Host {
     hosting: Arc<Hosting>,
     path: PathBuf,

@@ -31,7 +31,7 @@ struct Own {
     _server: Option<Server>,
 }
 
-/// See the [module](self). A clone is the same.
+/// How a store reads: through a cache of this process, or through that of another one. A clone is the same.
 #[derive(Clone)]
 pub struct Way(Where);
 

@@ -208,7 +208,7 @@ class Daemon:
         assert "daemon_begins" in self.process.stderr.readline()
 
     def cache(self) -> dict[str, Any]:
-        words = [self.command, "status", "--json"]
+        words = [str(self.command), "status", "--json"]
         answer = subprocess.run(words, env=self.environment, check=True, stdout=subprocess.PIPE)
         cache: dict[str, Any] = json.loads(answer.stdout)["cache"]
         return cache
@@ -237,8 +237,9 @@ def c_program(command: Path, into: Path) -> Path | None:
         return None
     root = Path(__file__).parents[2]
     program = into / "reader"
-    words = ["cc", "-std=gnu11", "-D_GNU_SOURCE", "-pthread", "-I", root / "protocol/include"]
-    words += ["-o", program, root / "store/tests/c/shared.c", library, f"-Wl,-rpath,{library.parent}"]
+    words = ["cc", "-std=gnu11", "-D_GNU_SOURCE", "-pthread", f"-I{root}/protocol/include"]
+    words += ["-o", str(program), str(root / "store/tests/c/shared.c")]
+    words += [str(library), f"-Wl,-rpath,{library.parent}"]
     subprocess.run(words, check=True)
     return program
 

@@ -216,10 +216,10 @@ fn a_program_reads_on_when_the_host_is_killed() {
 }
 
 #[test]
-fn the_example_prints_figures() {
+fn the_bench_prints_figures() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("file"), content()).expect("written");
-    let Some(program) = compiled("../examples/store_hits.c", folder.path(), "hits") else { return };
+    let Some(program) = compiled("bench/hits.c", folder.path(), "hits") else { return };
     let mut command = Command::new(program);
     command.arg(folder.path()).arg("file").env("FORETELL_DAEMON", "");
     command.env("LD_LIBRARY_PATH", libraries());

@@ -33,7 +33,7 @@ const SURROUNDINGS: [&str; 13] = [
     "SSL_CERT_FILE",
 ];
 
-/// See the [module](self). Its default is the environment of this process.
+/// Variables of the environment of a process. Its default is that of this process.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment(Option<BTreeMap<String, String>>);
 

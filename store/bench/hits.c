@@ -2,8 +2,8 @@
  * What a hit costs: nanoseconds of a read of a file that is in the cache, at random places, beside a copy of as many bytes
  * from private memory.
  *
- *     cc -O2 -I /usr/local/include -o store_hits store_hits.c -lforetell_store
- *     ./store_hits FOLDER FILE
+ *     cc -O2 -I /usr/local/include -o hits hits.c -lforetell_store
+ *     ./hits FOLDER FILE
  *
  * With `foretell daemon --cache 1GiB`, the bytes are in the daemon's memory. FILE should have 64 MiB or more.
  */
@@ -68,7 +68,7 @@ int main(int argc, char **argv)
 {
     static const size_t lengths[] = {128, 4096, 131072};
     if (argc != 3) {
-        fprintf(stderr, "usage: store_hits STORE FILE\n");
+        fprintf(stderr, "usage: hits STORE FILE\n");
         return 2;
     }
     struct foretell_store_options options = {.budget_bytes = (uint64_t)1 << 30};
