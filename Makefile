@@ -11,7 +11,7 @@ help: ## List the targets
 
 build: ## Build the command and its libraries into target/release
 	@scripts/need build
-	$(CARGO) build --release --locked -p foretell
+	$(CARGO) build --release --locked -p foretell -p foretell-store
 
 run: ## Build, and show what foretell does on an emulated disk array
 	@scripts/need build fuse
@@ -81,6 +81,8 @@ install-files:
 	install -Dm644 $(TARGET_DIR)/release/libforetell.a "$(DESTDIR)$(PREFIX)/lib/libforetell.a"
 	install -Dm644 protocol/include/foretell.h "$(DESTDIR)$(PREFIX)/include/foretell.h"
 	install -Dm644 protocol/include/foretell_ioctl.h "$(DESTDIR)$(PREFIX)/include/foretell_ioctl.h"
+	install -Dm755 $(TARGET_DIR)/release/libforetell_store.so "$(DESTDIR)$(PREFIX)/lib/libforetell_store.so"
+	install -Dm644 protocol/include/foretell_store.h "$(DESTDIR)$(PREFIX)/include/foretell_store.h"
 	install -Dm644 docs/guide/daemon.md "$(DESTDIR)$(PREFIX)/share/doc/foretell/daemon.md"
 	install -d "$(DESTDIR)$(PREFIX)/lib/systemd/user"
 	for unit in foretell.service foretell.socket; do \
@@ -93,6 +95,7 @@ uninstall: ## Remove the installed files
 	rm -f "$(DESTDIR)$(PREFIX)/bin/foretell" "$(DESTDIR)$(PREFIX)/lib/libforetell.so" \
 		"$(DESTDIR)$(PREFIX)/lib/libforetell.a" "$(DESTDIR)$(PREFIX)/include/foretell.h" \
 		"$(DESTDIR)$(PREFIX)/include/foretell_ioctl.h" \
+		"$(DESTDIR)$(PREFIX)/lib/libforetell_store.so" "$(DESTDIR)$(PREFIX)/include/foretell_store.h" \
 		"$(DESTDIR)$(PREFIX)/lib/systemd/user/foretell.service" \
 		"$(DESTDIR)$(PREFIX)/lib/systemd/user/foretell.socket"
 	rm -rf "$(DESTDIR)$(PREFIX)/lib/foretell" "$(DESTDIR)$(PREFIX)/share/doc/foretell"

@@ -24,6 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         deadline: Duration::from_secs(60),
         silence: None,
         settings: &[],
+        environment: None,
     };
     println!("| reads of 128 KiB | reads a second | fetched by asked |\n|---|---|---|");
     for (name, count, disclosed) in [("serial", 100u64, false), ("disclosed", 3000, true)] {

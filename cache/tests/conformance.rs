@@ -48,7 +48,8 @@ fn each_kind_of_back_end_conforms() {
 #[test]
 fn an_address_is_opened_by_the_kind_that_has_its_scheme() {
     let deadline = Duration::from_secs(1);
-    let options = AddressOptions { depth: None, deadline, silence: None, settings: &[] };
+    let options =
+        AddressOptions { depth: None, deadline, silence: None, settings: &[], environment: None };
     let said =
         |address: &str| at(address, &options).map(|it| it.identity).map_err(|e| e.to_string());
     assert_eq!(said("http://user:secret@host/data"), Ok("http://host/data".to_owned()));

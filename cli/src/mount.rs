@@ -210,7 +210,8 @@ fn source(args: &MountArgs) -> Result<Identified, Failure> {
     if folder_of(&args.source).is_none() {
         let depth = args.depth.map(|depth| depth as usize);
         let timeout = args.timeout.unwrap_or(TIMEOUT);
-        let options = AddressOptions { depth, deadline: timeout, silence: None, settings: &[] };
+        let (silence, settings, environment) = (None, &[][..], None);
+        let options = AddressOptions { depth, deadline: timeout, silence, settings, environment };
         let deadline = args.timeout.unwrap_or(CHECK_PATIENCE);
         let hasty = AddressOptions { deadline, silence: Some(timeout), ..options };
         if let Some(place) = &args.index {

@@ -78,8 +78,9 @@ class Store(_foretell.Store):
                 "aws_access_key_id": …}``; ``{"skip_signature": "true"}`` for public data.
             shared: Whether to use one cache with all shared stores of this user that have the same url, block, depth, timeout,
                 settings and environment: workers of a loader, ranks, programs. The process that makes the first of them has
-                the cache, with its budget; the others read it without copies of their own. If that process ends, the others
-                go on, each with a cache of its own.
+                the cache, with its budget; the others read it without copies of their own. With ``foretell daemon --cache``,
+                shared stores of all kinds use the daemon's cache, with its size and block. If the process with the cache
+                ends, the others go on, each with a cache of its own.
 
         Raises:
             ValueError: An argument is out of range or contradicts another.

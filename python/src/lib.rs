@@ -7,7 +7,6 @@
 //! |---|---|
 //! | `store`, `file`, `stream`, `listing` | the classes |
 //! | `hints` | hints to the manager of `foretell run` and to a mount |
-//! | `way` | caches of this process, and those of others |
 //! | `lines` | lines of a file |
 //! | `reads` | how Python reads, and how a read is given up |
 //! | `keeper` | memory of reads in flight |
@@ -38,7 +37,6 @@ mod reads;
 mod store;
 mod stream;
 mod wait;
-mod way;
 
 use foretell_heap::Heap;
 use pyo3::prelude::*;

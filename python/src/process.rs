@@ -3,38 +3,10 @@
 //! A forked child has the memory of its parent, but not its threads. A wait for one of these threads never ends, and a lock
 //! that one of them held is never released. So the child must not touch a value that has threads or locks, not even to drop it.
 
-use std::ffi::c_int;
 use std::mem::ManuallyDrop;
-use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering};
 
+use foretell_family::forks;
 use pyo3::prelude::*;
-
-/// Number of forks from the first process to this one. The pid would do too, but reading it is a system call, which takes a
-/// tenth of a short read.
-static FORKS: AtomicU32 = AtomicU32::new(0);
-
-extern "C" fn forked() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
-}
-
-unsafe extern "C" {
-    fn pthread_atfork(
-        prepare: Option<extern "C" fn()>,
-        parent: Option<extern "C" fn()>,
-        child: Option<extern "C" fn()>,
-    ) -> c_int;
-}
-
-fn forks() -> u32 {
-    static COUNTED: Once = Once::new();
-    COUNTED.call_once(|| {
-        // SAFETY: the function that runs in a child only adds to an atomic.
-        let failed = unsafe { pthread_atfork(None, None, Some(forked)) };
-        assert_eq!(failed, 0, "there is no memory");
-    });
-    FORKS.load(Ordering::Relaxed)
-}
 
 /// A value that is used and dropped only in the process that made it.
 pub(crate) struct OfProcess<T: Send> {

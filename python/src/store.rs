@@ -3,17 +3,15 @@
 //! A store keeps a recipe of itself. A forked child makes it anew from the recipe when it first uses it.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use foretell_cache::backend::local::LocalBackend;
-use foretell_cache::backend::{self, AddressOptions, Addressed, Backend, BackendError};
+use foretell_cache::backend::{self, Addressed, BackendError};
 use foretell_cache::share::{EitherFile, EitherStream};
 use foretell_cache::{CacheOptions, OpenError};
+use foretell_family::{Place, Recipe, Source, SourceError, Way};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -23,61 +21,16 @@ use crate::errors::{self, guarded};
 use crate::listing::{Listed, Told, told};
 use crate::process::OfProcess;
 use crate::wait::{answer_of, in_thread};
-use crate::way::Way;
-
-/// How much longer than a store's own deadline a process waits for the one that has the shared cache.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Beginnings of the names of variables that say with which rights an object store is read.
-const PREFIXES: [&[u8]; 4] = [b"AWS_", b"GOOGLE_", b"AZURE_", b"HOME"];
 
 /// From Linux's `errno.h`.
 const EISDIR: i32 = 21;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Folder,
-    Objects,
-}
-
-/// The arguments from which a store is made.
-struct Recipe {
-    kind: Kind,
-    /// An address, which is UTF-8, or the path of a folder.
-    place: OsString,
-    options: CacheOptions,
-    depth: Option<usize>,
-    deadline: Duration,
-    settings: Vec<(String, String)>,
-    /// Whether stores of other processes use the same cache.
-    is_shared: bool,
-}
-
-/// The back end of a store.
-#[derive(Clone)]
-enum Source {
-    Folder(Arc<LocalBackend>),
-    Objects(Arc<dyn Addressed>),
-}
-
-impl Source {
-    fn backend(&self) -> Arc<dyn Backend> {
-        match self {
-            Source::Folder(folder) => Arc::clone(folder) as _,
-            Source::Objects(objects) => Arc::<dyn Addressed>::clone(objects),
-        }
-    }
-
-    /// Opens a file, and waits. The caller has checked that an object's name is UTF-8.
-    fn open(&self, path: &OsStr) -> Result<backend::Opened, BackendError> {
-        let found = match self {
-            Source::Folder(folder) => folder.open_path(Path::new(path)),
-            Source::Objects(objects) => objects.open(&path.to_string_lossy()),
-        };
-        #[cfg(debug_assertions)]
-        let found = found.map(crate::faults::opened);
-        found
-    }
+/// Opens a file of a source, and waits. The caller has checked that an object's name is UTF-8.
+fn open_in(source: &Source, path: &OsStr) -> Result<backend::Opened, BackendError> {
+    let found = source.open(path);
+    #[cfg(debug_assertions)]
+    let found = found.map(crate::faults::opened);
+    found
 }
 
 /// The parts of a store that belong to one process.
@@ -92,80 +45,18 @@ impl Live {
     }
 }
 
-impl Recipe {
-    fn make(&self, py: Python<'_>) -> PyResult<Live> {
-        let source = match self.kind {
-            Kind::Folder => {
-                Source::Folder(Arc::new(LocalBackend::new(&self.place, self.depth).map_err(
-                    |error| errors::of_backend(py, &error.into(), &self.place.to_string_lossy()),
-                )?))
-            }
-            Kind::Objects => {
-                let settings = self.settings.iter();
-                let settings: Vec<(&str, &str)> =
-                    settings.map(|(name, value)| (name.as_str(), value.as_str())).collect();
-                let options = AddressOptions {
-                    depth: self.depth,
-                    deadline: self.deadline,
-                    silence: None,
-                    settings: &settings,
-                };
-                let opened = backend::at(&self.place.to_string_lossy(), &options);
-                Source::Objects(opened.map_err(|error| errors::of_address(&error))?.backend)
-            }
-        };
-        let from = source.clone();
-        let open = Arc::new(move |path: &OsStr| from.open(path));
-        let family = self.is_shared.then(|| self.family());
-        let family = family.as_ref().map(|family| (&family[..], self.deadline + PATIENCE));
-        let way = py.detach(|| Way::new(self.options, source.backend(), open, family));
-        Ok(Live { way: way.map_err(|error| errors::of_cache(&error))?, source })
-    }
-
-    /// What two stores must have in common to share a cache: all that says what is read, and with which rights.
-    fn family(&self) -> Vec<u8> {
-        let mut family = Vec::new();
-        let mut add = |bytes: &[u8]| {
-            family.extend((bytes.len() as u64).to_ne_bytes());
-            family.extend(bytes);
-        };
-        add(&[u8::from(self.kind == Kind::Folder)]);
-        add(self.place.as_bytes());
-        add(&self.options.block_bytes.to_ne_bytes());
-        add(&self.depth.unwrap_or(0).to_ne_bytes());
-        add(&self.deadline.as_nanos().to_ne_bytes());
-        let mut settings: Vec<_> = self.settings.iter().collect();
-        settings.sort();
-        for (name, setting) in settings {
-            add(name.as_bytes());
-            add(setting.as_bytes());
+/// Makes the parts of a store for this process.
+fn make(recipe: &Recipe, py: Python<'_>) -> PyResult<Live> {
+    let source = Source::of(recipe, None).map_err(|error| match error {
+        SourceError::Folder(error) => {
+            errors::of_backend(py, &error.into(), &recipe.place.as_os_str().to_string_lossy())
         }
-        // In another container, the same path may be another folder, and the same address another machine.
-        for name in ["mnt", "net", "pid", "user"] {
-            let space = std::fs::read_link(format!("/proc/self/ns/{name}"));
-            add(space.unwrap_or_default().as_os_str().as_bytes());
-        }
-        let root = if self.kind == Kind::Folder { Path::new(&self.place) } else { Path::new("/") };
-        for place in [Path::new("/"), root] {
-            if let Ok(about) = std::fs::metadata(place) {
-                add(&about.dev().to_ne_bytes());
-                add(&about.ino().to_ne_bytes());
-            }
-        }
-        if self.kind == Kind::Objects {
-            let mut variables: Vec<_> = std::env::vars_os()
-                .filter(|(name, _)| {
-                    PREFIXES.iter().any(|prefix| name.as_bytes().starts_with(prefix))
-                })
-                .collect();
-            variables.sort();
-            for (name, value) in variables {
-                add(name.as_bytes());
-                add(value.as_bytes());
-            }
-        }
-        family
-    }
+        SourceError::Address(error) => errors::of_address(&error),
+    })?;
+    let from = source.clone();
+    let open = Arc::new(move |path: &OsStr| open_in(&from, path));
+    let way = py.detach(|| Way::new(recipe, source.backend(), open));
+    Ok(Live { way: way.map_err(|error| errors::of_cache(&error))?, source })
 }
 
 /// Base of `foretell.Store`.
@@ -188,7 +79,7 @@ impl Store {
                 return Ok(known);
             }
             // Without the lock, since this releases the interpreter. Of two threads that make it, one makes it in vain.
-            let made = Arc::new(OfProcess::new(self.recipe.make(py)?));
+            let made = Arc::new(OfProcess::new(make(&self.recipe, py)?));
             let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
             let is_known = live.as_ref().is_some_and(|live| Arc::ptr_eq(live, &known));
             let left = if is_known { live.replace(made) } else { Some(made) };
@@ -199,7 +90,7 @@ impl Store {
 
     /// Opens a file, and waits.
     pub(crate) fn open_now(&self, py: Python<'_>, path: OsString) -> PyResult<Opening> {
-        if self.recipe.kind == Kind::Objects || path.is_empty() {
+        if self.is_objects() || path.is_empty() {
             return self.begin(py, path, None);
         }
         let live = self.live(py)?;
@@ -221,14 +112,18 @@ impl Store {
 
     /// The address, for errors.
     fn place(&self) -> String {
-        self.recipe.place.to_string_lossy().into_owned()
+        self.recipe.place.as_os_str().to_string_lossy().into_owned()
+    }
+
+    fn is_objects(&self) -> bool {
+        matches!(self.recipe.place, Place::Address(_))
     }
 
     /// The part of a file's version that can be compared in other processes and on other machines.
     pub(crate) fn shared_version<'a>(&self, version: &'a [u8]) -> &'a [u8] {
-        match self.recipe.kind {
-            Kind::Folder => LocalBackend::shared_version(version),
-            Kind::Objects => version,
+        match self.recipe.place {
+            Place::Folder(_) => LocalBackend::shared_version(version),
+            Place::Address(_) => version,
         }
     }
 
@@ -268,7 +163,7 @@ impl Store {
             let cause = BackendError::Other { errno: Some(EISDIR), message: message.into() };
             return Err(errors::of_backend(py, &cause, ""));
         }
-        if self.recipe.kind == Kind::Objects {
+        if self.is_objects() {
             self.key(py, &path)?;
         }
         let live = live.get().expect("of this process");
@@ -306,8 +201,13 @@ impl Store {
         settings: Vec<(String, String)>,
         is_shared: bool,
     ) -> PyResult<Self> {
+        let place = match is_folder {
+            true => Place::Folder(place.into()),
+            false => Place::Address(place.into_string().map_err(|place| {
+                PyValueError::new_err(format!("the address {place:?} is not UTF-8"))
+            })?),
+        };
         let recipe = Recipe {
-            kind: if is_folder { Kind::Folder } else { Kind::Objects },
             place,
             options: CacheOptions { budget_bytes, block_bytes },
             depth,
@@ -315,11 +215,7 @@ impl Store {
             settings,
             is_shared,
         };
-        if recipe.kind == Kind::Objects && recipe.place.to_str().is_none() {
-            let message = format!("the address {:?} is not UTF-8", recipe.place);
-            return Err(PyValueError::new_err(message));
-        }
-        let live = guarded(py, || recipe.make(py))?;
+        let live = guarded(py, || make(&recipe, py))?;
         Ok(Store { recipe, live: Mutex::new(Some(Arc::new(OfProcess::new(live)))) })
     }
 
@@ -368,10 +264,12 @@ impl Store {
         })
     }
 
-    /// Size of a block, in bytes.
+    /// Size of a block, in bytes: that of the cache, which may be a daemon's.
     #[getter]
     fn block_bytes(&self) -> usize {
-        self.recipe.options.block_bytes
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_cache = live.as_ref().and_then(|live| Some(live.get()?.way.block_bytes()));
+        of_cache.unwrap_or(self.recipe.options.block_bytes)
     }
 
     fn _stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

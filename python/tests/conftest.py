@@ -15,6 +15,9 @@ import pytest
 
 import foretell
 
+# Shared stores would join the cache of a daemon that runs here.
+os.environ["FORETELL_DAEMON"] = ""
+
 SIZES = {"one": 1, "small": 5000, "even": 1 << 20, "odd": (3 << 20) + 12345, "empty": 0}
 KEYS = {"aws_access_key_id": "foretell", "aws_secret_access_key": "foretell-secret"}
 

@@ -1,19 +1,22 @@
 """Stores of several processes that share a cache."""
 
+import json
 import multiprocessing
 import os
 import pickle
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Served
+from conftest import KEYS, Served
 
 import foretell
 
@@ -204,3 +207,169 @@ def test_threads_find_another_way_together(tmp_path: Path) -> None:
         found = list(pool.map(read, range(64)))
     for number in range(64):
         assert found[number] == content[number : number + (1 << 20)] + content[number : number + 10]
+
+
+class Daemon:
+    """`foretell daemon --cache` in a folder of its own."""
+
+    def __init__(self, command: Path, folder: Path) -> None:
+        self.command = command
+        self.environment = {
+            **os.environ,
+            "FORETELL_DAEMON": str(folder / "run"),
+            "AWS_CONFIG_FILE": str(folder / "config"),
+            "AWS_SHARED_CREDENTIALS_FILE": str(folder / "credentials"),
+        }
+        self.process = subprocess.Popen(
+            [command, "daemon", "--cache", "64MiB"],
+            env=self.environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stderr is not None
+        assert "daemon_begins" in self.process.stderr.readline()
+
+    def cache(self) -> dict[str, Any]:
+        words = [str(self.command), "status", "--json"]
+        answer = subprocess.run(words, env=self.environment, check=True, stdout=subprocess.PIPE)
+        cache: dict[str, Any] = json.loads(answer.stdout)["cache"]
+        return cache
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> None:
+        self.process.send_signal(how)
+        self.process.wait()
+
+
+@pytest.fixture
+def daemon(
+    command: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Daemon]:
+    daemon = Daemon(command, tmp_path_factory.mktemp("daemon"))
+    # Of this process too.
+    for name, value in daemon.environment.items():
+        monkeypatch.setenv(name, value)
+    yield daemon
+    daemon.end(signal.SIGKILL)
+
+
+def c_program(command: Path, into: Path) -> Path | None:
+    """A C program that reads a store, if its library was built beside the command."""
+    library = command.parent / "libforetell_store.so"
+    if not library.exists() or shutil.which("cc") is None:
+        return None
+    root = Path(__file__).parents[2]
+    program = into / "reader"
+    words = ["cc", "-std=gnu11", "-D_GNU_SOURCE", "-pthread", f"-I{root}/protocol/include"]
+    words += ["-o", str(program), str(root / "store/tests/c/shared.c")]
+    words += [str(library), f"-Wl,-rpath,{library.parent}"]
+    subprocess.run(words, check=True)
+    return program
+
+
+def test_python_and_c_read_the_cache_of_a_daemon(
+    daemon: Daemon, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    content = random.Random(SEED).randbytes((3 << 20) + 12345)
+    (tmp_path / "odd").write_bytes(content)
+    programs = [start(tmp_path), start(tmp_path)]
+    reader = c_program(daemon.command, tmp_path)
+    if reader is None:
+        with capfd.disabled():
+            print("skipped: the C program: cargo build -p foretell-store, and cc")
+    else:
+        weighed = sum(byte * (at % 251 + 1) for at, byte in enumerate(content))
+        # Python's depth and time are the defaults in C.
+        said = subprocess.run([reader, tmp_path, "odd"], check=True, stdout=subprocess.PIPE)
+        assert said.stdout.decode().splitlines() == [f"{len(content)} {weighed}"] * 2
+    store = foretell.Store(tmp_path, budget="16MiB", block=4096, shared=True)
+    assert store.block_bytes == 16384, "the daemon's"
+    assert store.open("odd").read() == content
+    cache = daemon.cache()
+    assert (cache["stores"], cache["clients"]) == (1, 3)
+    blocks = -(-len(content) // 16384)
+    assert cache["counts"]["fetched_bytes"] == blocks * 16384
+    for program in programs:
+        program.communicate("")
+    until(lambda: daemon.cache()["clients"] == 1, "the programs have left")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_daemon_with_the_cache_may_end(
+    daemon: Daemon, tmp_path: Path, how: signal.Signals
+) -> None:
+    content = random.Random(SEED).randbytes(40 << 20)
+    (tmp_path / "odd").write_bytes(content)
+    store = foretell.Store(tmp_path, budget="64MiB", shared=True)
+    file = store.open("odd")
+    assert file.read_at(0, 1 << 20) == content[: 1 << 20]
+    assert daemon.cache()["clients"] == 1
+    daemon.end(how)
+    assert file.read() == content
+    with store.open("odd") as again:  # With the family's cache, which this process has.
+        assert again.read() == content
+
+
+READ = """
+import sys, foretell
+address, endpoint = sys.argv[1:]
+store = foretell.Store(address, shared=True, settings={"endpoint": endpoint})
+try:
+    print(len(store.open("odd").read()), flush=True)
+except foretell.PermissionDenied:
+    print("denied", flush=True)
+sys.stdin.read()
+"""
+
+
+def said(daemon: Daemon, endpoint: str, **environment: str) -> str:
+    """Return what a program says that reads with these variables, and how many stores use the daemon's cache then."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", READ, "s3://data", endpoint],
+        env={**daemon.environment, **environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None
+    line = program.stdout.readline().strip()
+    joined = daemon.cache()["clients"]
+    program.communicate("")
+    until(lambda: daemon.cache()["clients"] == 0, "it has left")
+    return f"{line}, {joined} joined"
+
+
+def test_each_program_reads_with_its_own_credentials(
+    daemon: Daemon, slow: Served, data: Path
+) -> None:
+    keys = {name.upper(): value for name, value in KEYS.items()}
+    size = (data / "odd").stat().st_size
+    # The daemon has none of these variables.
+    assert said(daemon, slow.endpoint, **keys) == f"{size}, 1 joined"
+    fetched = daemon.cache()["counts"]["fetched_bytes"]
+    assert said(daemon, slow.endpoint, **keys) == f"{size}, 1 joined"
+    assert daemon.cache()["counts"]["fetched_bytes"] == fetched
+    # The bytes are there, but not for others.
+    wrong = {**keys, "AWS_SECRET_ACCESS_KEY": "another"}
+    assert said(daemon, slow.endpoint, **wrong) == "denied, 1 joined"
+    assert daemon.cache()["stores"] == 2
+    # With other surroundings, a program is left to its family.
+    assert said(daemon, slow.endpoint, **keys, no_proxy="elsewhere") == f"{size}, 0 joined"
+
+
+PROFILE = """[profile plain]
+aws_access_key_id = foretell
+aws_secret_access_key = foretell-secret
+"""
+
+
+def test_a_profile_that_runs_a_command_is_read_by_its_own_program(
+    daemon: Daemon, slow: Served, data: Path
+) -> None:
+    config = Path(daemon.environment["AWS_CONFIG_FILE"])
+    config.write_text(PROFILE)
+    size = (data / "odd").stat().st_size
+    assert said(daemon, slow.endpoint, AWS_PROFILE="plain") == f"{size}, 1 joined"
+    config.write_text(PROFILE + "[profile other]\ncredential_process = /bin/false\n")
+    # Another variable makes another store.
+    again = said(daemon, slow.endpoint, AWS_PROFILE="plain", AWS_REQUEST_PAYER="true")
+    assert again == f"{size}, 0 joined"

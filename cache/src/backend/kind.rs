@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::addressed::Addressed;
 use super::conformance::World;
+use super::environment::Environment;
 
 /// One kind of back end.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +51,8 @@ pub struct AddressOptions<'a> {
     pub silence: Option<Duration>,
     /// Settings by name. They override the environment.
     pub settings: &'a [(&'a str, &'a str)],
+    /// Variables of another process, for which the store is opened; `None` stands for those of this one.
+    pub environment: Option<&'a Environment>,
 }
 
 /// A store that was opened by its address.

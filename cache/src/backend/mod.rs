@@ -24,6 +24,7 @@ pub mod beneath;
 mod blocking;
 pub mod conformance;
 mod direct;
+mod environment;
 mod files;
 pub mod index;
 mod kind;
@@ -40,6 +41,7 @@ mod waiting;
 
 pub use crate::error::BackendError;
 pub use addressed::Addressed;
+pub use environment::Environment;
 pub use kind::{AddressError, AddressOptions, ByAddress, Kind, Named, without_secrets};
 pub use names::{Entry, FileInfo, Found, LeftOut, Listing, Whole};
 pub(crate) use request::Part;

@@ -46,8 +46,8 @@ use super::addressed::longer_than;
 pub use super::kind::{AddressError, without_secrets};
 use super::traits::cannot_list;
 use super::{
-    AddressOptions, Addressed, Backend, BackendError, ByAddress, FileInfo, Found, Kind, Listing,
-    Named, Object, Opened, Request,
+    AddressOptions, Addressed, Backend, BackendError, ByAddress, Environment, FileInfo, Found,
+    Kind, Listing, Named, Object, Opened, Request,
 };
 
 /// S3, GCS, Azure and web servers.
@@ -62,9 +62,11 @@ pub(super) const KIND: Kind = Kind {
 };
 
 fn named(address: &str, options: &AddressOptions<'_>) -> Result<Named, AddressError> {
-    let &AddressOptions { depth, deadline, silence, settings } = options;
+    let &AddressOptions { depth, deadline, silence, settings, environment } = options;
     let options = ObjectOptions::with(depth, deadline, silence);
-    let backend = ObjectBackend::configured(address, settings, options)?;
+    let own = Environment::default();
+    let environment = environment.unwrap_or(&own);
+    let backend = ObjectBackend::configured_in(address, settings, environment, options)?;
     let identity = backend.identity().to_owned();
     Ok(Named { backend: Arc::new(backend), identity })
 }
@@ -162,9 +164,18 @@ impl ObjectBackend {
         settings: &[(&str, &str)],
         options: ObjectOptions,
     ) -> Result<Self, AddressError> {
+        ObjectBackend::configured_in(address, settings, &Environment::default(), options)
+    }
+
+    fn configured_in(
+        address: &str,
+        settings: &[(&str, &str)],
+        environment: &Environment,
+        options: ObjectOptions,
+    ) -> Result<Self, AddressError> {
         let threads = threads()?;
         let handle = threads.handle().clone();
-        let place = guarded(|| Place::find(address, settings, options, &handle));
+        let place = guarded(|| Place::find(address, (settings, environment), options, &handle));
         let place = place.unwrap_or_else(|message| {
             Err(AddressError::Store { address: without_secrets(address), message })
         })?;

@@ -18,7 +18,7 @@ use super::far::FarSlab;
 use super::ring::{Ring, Told};
 use super::waiting::{Answered, Done, Exchange, Pending, Reading, hear};
 use super::wire::{SEGMENTS_MAX, ToClient, ToServer, VERSION};
-use super::{peer_of, reach};
+use super::{At, peer_of, reach};
 use crate::error::{BackendError, OpenError, ReadError};
 use crate::file::{Lent, Partly};
 use crate::stats::Stats;
@@ -56,14 +56,22 @@ impl fmt::Debug for FarSession {
 }
 
 impl FarSession {
-    /// Connects to the [server](super::Server) at `name`, and has it read from what `recipe` stands for. `None` if there is
+    /// As [`connect_to`](FarSession::connect_to), by name.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn connect(name: &str, recipe: &[u8], patience: Duration) -> io::Result<Option<Self>> {
+        Self::connect_to(At::Name(name), recipe, patience)
+    }
+
+    /// Connects to a [server](super::Server), and has it read from what `recipe` stands for. `None` if there is
     /// none of this user, or it does not serve that. A server that owes an answer and says nothing for
     /// longer than `patience` counts as gone.
     ///
     /// # Errors
     /// Those of `socket` and `mmap`, and if no thread can be started.
-    pub fn connect(name: &str, recipe: &[u8], patience: Duration) -> io::Result<Option<Self>> {
-        let Some(mut socket) = reach(name)? else { return Ok(None) };
+    pub fn connect_to(at: At<'_>, recipe: &[u8], patience: Duration) -> io::Result<Option<Self>> {
+        let Some(mut socket) = reach(at)? else { return Ok(None) };
         // Children of the server have its sockets too, and may outlive it: its end is seen by its process.
         let Some(process) = peer_of(&socket) else { return Ok(None) };
         let Ok(process) = pidfd_open(process, PidfdFlags::empty()) else { return Ok(None) };
@@ -84,6 +92,11 @@ impl FarSession {
             .spawn(move || hear(&hearing, process))?;
         let link = Link { exchange, slab, ring, next_stream: AtomicU32::new(0) };
         Ok(Some(FarSession { link: Arc::new(link) }))
+    }
+
+    /// Bytes of a block of the server's cache.
+    pub fn block_bytes(&self) -> usize {
+        self.link.slab.block_bytes()
     }
 
     /// Whether the server has gone, so that only blocks in memory can be read.

@@ -8,7 +8,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::{PidfdFlags, pidfd_open};
 
+use super::peer_of;
 use super::ring::Ring;
 use super::server::{Answer, OpenAt};
 use super::wire::ToClient;
@@ -52,8 +54,10 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(socket: UnixStream, process: OwnedFd) -> Self {
-        Client {
+    /// `None` if it is of another user, cannot be seen from here, or has ended.
+    pub(super) fn new(socket: UnixStream) -> Option<Self> {
+        let process = pidfd_open(peer_of(&socket)?, PidfdFlags::empty()).ok()?;
+        Some(Client {
             socket,
             process,
             known: None,
@@ -64,7 +68,7 @@ impl Client {
             output: VecDeque::new(),
             sent: 0,
             load_bytes: 0,
-        }
+        })
     }
 
     /// The stream and the file of a hint; `None` if the hint is to be ignored.

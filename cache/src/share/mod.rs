@@ -15,13 +15,14 @@
 //! Both sides check that the other is of the same user. A server checks all that a client sends; a client bounds all that it
 //! reads of the server's memory.
 //!
-//! By module: `far` reads the mapped blocks, `ring` tells of hits, `wire` has the messages, `server` (with `connection` and
-//! `opening`) and `client` (with `waiting`) the two sides, and `either` files that may be on either.
+//! By module: `far` reads the mapped blocks, `ring` tells of hits, `wire` has the messages, `server` (with `connection`,
+//! `joining` and `opening`) and `client` (with `waiting`) the two sides, and `either` files that may be on either.
 
 pub(crate) mod client;
 mod connection;
 pub(crate) mod either;
 pub(crate) mod far;
+pub(crate) mod joining;
 mod opening;
 pub(crate) mod ring;
 pub(crate) mod server;
@@ -32,30 +33,61 @@ pub(crate) mod wire;
 
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Pid;
 
 pub use client::{FarFile, FarSession, FarStream};
 pub use either::{EitherFile, EitherStream, Reopen, There};
-pub use server::{Name, OpenAt, Served, Server};
+pub use joining::hello;
+pub use server::{OpenAt, Served, Server};
 
 /// The socket's name. Names are abstract: they end with the process, and need no folder.
 fn full(name: &str) -> String {
     format!("foretell-cache/{}/{name}", rustix::process::geteuid().as_raw())
 }
 
-fn abstract_address(name: &str) -> io::Result<SocketAddrUnix> {
-    Ok(SocketAddrUnix::new_abstract_name(full(name).as_bytes())?)
+/// A name that this process has, and at which no other one can answer.
+#[derive(Debug)]
+pub struct Name(pub(crate) UnixListener);
+
+impl Name {
+    /// Takes a name; `None` if another process has it.
+    ///
+    /// # Errors
+    /// Those of `socket` and `listen`.
+    pub fn take(name: &str) -> io::Result<Option<Self>> {
+        let listener = match UnixListener::bind_addr(&SocketAddr::from_abstract_name(full(name))?) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(None),
+            listener => listener?,
+        };
+        listener.set_nonblocking(true)?;
+        Ok(Some(Name(listener)))
+    }
 }
 
-/// A connection to the socket of this name; `None` if nobody of this user listens there, or takes no more connections.
-fn reach(name: &str) -> io::Result<Option<UnixStream>> {
+/// Where a server listens.
+#[derive(Clone, Copy, Debug)]
+pub enum At<'a> {
+    /// At this [name](Name).
+    Name(&'a str),
+    /// At a socket in the file system, which clients [join](Server::join) from.
+    Path(&'a Path),
+}
+
+/// A connection to a server; `None` if nobody of this user listens there, or takes no more connections.
+fn reach(at: At<'_>) -> io::Result<Option<UnixStream>> {
+    let address = match at {
+        At::Name(name) => SocketAddrUnix::new_abstract_name(full(name).as_bytes())?,
+        At::Path(path) => SocketAddrUnix::new(path)?,
+    };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     // It does not wait until a server that hangs takes the connection.
-    if rustix::net::connect(&socket, &abstract_address(name)?).is_err() {
+    if rustix::net::connect(&socket, &address).is_err() {
         return Ok(None);
     }
     let socket = UnixStream::from(socket);

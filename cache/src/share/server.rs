@@ -9,22 +9,20 @@ use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::process::{PidfdFlags, pidfd_open};
 
+use super::Name;
 use super::connection::{Client, Known, OPEN_COST_BYTES, send_with};
 use super::opening::Opening;
 use super::ring::Ring;
 use super::wire::{REQUEST_MAX_BYTES, ToClient, ToServer, VERSION};
-use super::{full, peer_of};
 use crate::backend::{BackendError, Opened};
 use crate::cache::{Cache, Store, Stream};
 use crate::mapping::HUGE_PAGE;
@@ -38,7 +36,7 @@ const READ_COST_BYTES: usize = 4096;
 /// Most blocks that the records of a client may name in one look. The rest of them is dropped.
 const TOLD_MAX_BLOCKS: u64 = 1 << 16;
 /// Most clients; further ones are refused and use a cache of their own.
-const CLIENTS_MAX: usize = 1024;
+pub(super) const CLIENTS_MAX: usize = 1024;
 /// Most stores; clients of further ones are refused.
 const STORES_MAX: usize = 256;
 /// Rings are looked at in such intervals while there are records in them.
@@ -54,9 +52,10 @@ const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 pub type OpenAt = Arc<dyn Fn(&[u8]) -> Result<Opened, BackendError> + Send + Sync>;
 
 /// What a recipe stands for.
-type ServedOf = Box<dyn Fn(&[u8]) -> Result<Served, BackendError> + Send>;
+pub(super) type ServedOf = Box<dyn Fn(&[u8]) -> Result<Served, BackendError> + Send>;
 
 /// What a client's cache reads from.
+#[derive(Clone)]
 pub struct Served {
     /// The store, on the server's cache.
     pub store: Store,
@@ -70,39 +69,24 @@ impl fmt::Debug for Served {
     }
 }
 
-/// A name that this process has, and at which no other one can answer.
-#[derive(Debug)]
-pub struct Name(UnixListener);
-
-impl Name {
-    /// Takes a name; `None` if another process has it.
-    ///
-    /// # Errors
-    /// Those of `socket` and `listen`.
-    pub fn take(name: &str) -> io::Result<Option<Self>> {
-        let listener = match UnixListener::bind_addr(&SocketAddr::from_abstract_name(full(name))?) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(None),
-            listener => listener?,
-        };
-        listener.set_nonblocking(true)?;
-        Ok(Some(Name(listener)))
-    }
-}
-
 /// A cache that answers other processes of this user, until it is dropped.
 #[derive(Debug)]
 pub struct Server {
-    mailbox: Arc<Mailbox>,
+    pub(super) mailbox: Arc<Mailbox>,
     thread: Option<JoinHandle<()>>,
     gathering: Option<JoinHandle<()>>,
 }
 
 /// Answers on their way to the thread.
 #[derive(Debug)]
-struct Mailbox {
+pub(super) struct Mailbox {
     answers: Mutex<Vec<(u64, Answer)>>,
     bell: OwnedFd,
     is_over: AtomicBool,
+    /// Clients that have said hello elsewhere.
+    pub(super) joining: Mutex<Vec<(UnixStream, Served)>>,
+    /// Number of clients.
+    pub(super) clients: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -117,7 +101,7 @@ impl Mailbox {
         self.ring();
     }
 
-    fn ring(&self) {
+    pub(super) fn ring(&self) {
         // It fails only if it has rung very often unheard.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
@@ -134,15 +118,29 @@ impl Server {
         Name(listener): Name,
         served: impl Fn(&[u8]) -> Result<Served, BackendError> + Send + 'static,
     ) -> io::Result<Self> {
+        Self::serving(cache, Some(listener), Box::new(served))
+    }
+
+    pub(super) fn serving(
+        cache: &Cache,
+        listener: Option<UnixListener>,
+        served: ServedOf,
+    ) -> io::Result<Self> {
         if cache.shared.slab.file().is_none() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let mailbox = Mailbox { answers: Mutex::default(), bell, is_over: AtomicBool::new(false) };
+        let mailbox = Mailbox {
+            answers: Mutex::default(),
+            bell,
+            is_over: AtomicBool::new(false),
+            joining: Mutex::default(),
+            clients: AtomicUsize::new(0),
+        };
         let mailbox = Arc::new(mailbox);
         let serving = Serving {
             cache: cache.clone(),
-            served: Box::new(served),
+            served,
             listener,
             mailbox: Arc::clone(&mailbox),
             stores: HashMap::new(),
@@ -188,15 +186,16 @@ fn gather(cache: &Cache, is_over: &AtomicBool) {
     }
 }
 
-struct Serving {
+pub(super) struct Serving {
     cache: Cache,
     served: ServedOf,
-    listener: UnixListener,
-    mailbox: Arc<Mailbox>,
+    /// `None` if clients join.
+    listener: Option<UnixListener>,
+    pub(super) mailbox: Arc<Mailbox>,
     /// By recipe. They stay, so that a client finds what earlier ones have read.
     stores: HashMap<Vec<u8>, Served>,
-    clients: HashMap<u64, Client>,
-    next_client: u64,
+    pub(super) clients: HashMap<u64, Client>,
+    pub(super) next_client: u64,
     opening: Opening,
     /// Until then, no client is accepted.
     accepts_from: Option<Instant>,
@@ -227,6 +226,7 @@ impl Serving {
                 let mut count = [0; 8];
                 let _ = rustix::io::read(&self.mailbox.bell, &mut count);
                 self.deliver();
+                self.take_joining();
             }
             if ready.listener {
                 self.accept();
@@ -283,15 +283,18 @@ impl Serving {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Ready {
+        self.mailbox.clients.store(self.clients.len(), Ordering::Relaxed);
         let now = Instant::now();
         self.accepts_from = self.accepts_from.filter(|&from| from > now);
         let accepts_after = self.accepts_from.map(|from| from - now);
         let load_max_bytes = self.load_max_bytes();
         let mut of_listener = PollFlags::empty();
         of_listener.set(PollFlags::IN, accepts_after.is_none());
+        // Without a listener, the bell takes its place in the list.
+        let listener = self.listener.as_ref().map_or(self.mailbox.bell.as_fd(), AsFd::as_fd);
         let mut fds = vec![
             PollFd::new(&self.mailbox.bell, PollFlags::IN),
-            PollFd::new(&self.listener, of_listener),
+            PollFd::from_borrowed_fd(listener, of_listener),
         ];
         for client in self.clients.values() {
             let mut wanted = PollFlags::empty();
@@ -320,8 +323,9 @@ impl Serving {
     }
 
     fn accept(&mut self) {
+        let Some(listener) = &self.listener else { return };
         loop {
-            let socket = match self.listener.accept() {
+            let socket = match listener.accept() {
                 Ok((socket, _)) => socket,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -335,9 +339,8 @@ impl Serving {
             if self.clients.len() >= CLIENTS_MAX || socket.set_nonblocking(true).is_err() {
                 continue;
             }
-            let Some(process) = peer_of(&socket) else { continue };
-            let Ok(process) = pidfd_open(process, PidfdFlags::empty()) else { continue };
-            self.clients.insert(self.next_client, Client::new(socket, process));
+            let Some(client) = Client::new(socket) else { continue };
+            self.clients.insert(self.next_client, client);
             self.next_client += 1;
         }
     }
@@ -463,8 +466,6 @@ impl Serving {
     }
 
     fn welcome(&mut self, client: &mut Client, recipe: &[u8]) -> io::Result<bool> {
-        let slab = &self.cache.shared.slab;
-        let Some(memory) = slab.file() else { return Ok(false) };
         if !self.stores.contains_key(recipe) {
             if self.stores.len() >= STORES_MAX {
                 return Ok(false);
@@ -472,7 +473,15 @@ impl Serving {
             let Ok(served) = (self.served)(recipe) else { return Ok(false) };
             self.stores.insert(recipe.to_vec(), served);
         }
-        let Served { store, open } = &self.stores[recipe];
+        let served = self.stores[recipe].clone();
+        self.welcome_to(client, &served)
+    }
+
+    /// Sends a client the memory of the cache. From then on it reads from this store.
+    pub(super) fn welcome_to(&self, client: &mut Client, served: &Served) -> io::Result<bool> {
+        let slab = &self.cache.shared.slab;
+        let Some(memory) = slab.file() else { return Ok(false) };
+        let Served { store, open } = served;
         let (ring, ring_file) = Ring::new()?;
         // Opened anew, so that the client's descriptor is for reading only.
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&memory));

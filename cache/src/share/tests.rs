@@ -240,7 +240,7 @@ fn a_server_that_owes_an_answer_for_too_long_counts_as_gone() {
         let to = world.name.clone();
         move || {
             // Passes on the real server's welcome, with its descriptors.
-            let real = super::reach(&to).unwrap().expect("it answers");
+            let real = super::reach(super::At::Name(&to)).unwrap().expect("it answers");
             let (client, _) = listener.accept().unwrap();
             let hello = ToServer::Hello { version: VERSION, recipe: b"files".to_vec() };
             (&real).write_all(&hello.encode()).unwrap();
@@ -289,7 +289,7 @@ fn a_client_that_takes_no_answers_holds_up_nobody_and_finds_them_later() {
     const READS: u64 = 150;
     let world = World::new(8 << 20);
     world.files.put("large", (0..1 << 20).map(|at| (at >> 7) as u8).collect::<Vec<u8>>());
-    let raw = super::reach(&world.name).unwrap().expect("it answers");
+    let raw = super::reach(super::At::Name(&world.name)).unwrap().expect("it answers");
     raw.set_read_timeout(Some(PATIENCE)).unwrap();
     let send = |message: ToServer| (&raw).write_all(&message.encode());
     send(ToServer::Hello { version: VERSION, recipe: b"files".to_vec() }).unwrap();

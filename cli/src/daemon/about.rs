@@ -1,8 +1,10 @@
 //! What the daemon says about itself, and its budget.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+
+use foretell_family::Host;
 
 use super::managed::House;
 use super::pressure::Squeezed;
@@ -14,12 +16,36 @@ pub(super) struct About {
     began: Instant,
     /// The budget, and the number of times that memory was short.
     budget: Mutex<(Squeezed, u64)>,
+    /// The cache of stores, until it ends.
+    cache: Mutex<Option<Host>>,
 }
 
 impl About {
-    pub(super) fn new(house: Arc<House>, full_bytes: u64) -> Self {
+    pub(super) fn new(house: Arc<House>, full_bytes: u64, cache: Option<Host>) -> Self {
         let budget = Mutex::new((Squeezed::new(full_bytes), 0));
-        About { house, began: Instant::now(), budget }
+        About { house, began: Instant::now(), budget, cache: Mutex::new(cache) }
+    }
+
+    fn cache(&self) -> MutexGuard<'_, Option<Host>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Number of programs' stores that use the cache.
+    pub(super) fn cache_clients(&self) -> usize {
+        self.cache().as_ref().map_or(0, Host::clients)
+    }
+
+    /// Lets no store join the cache any more.
+    pub(super) fn hide_cache(&self) {
+        if let Some(cache) = &*self.cache() {
+            cache.hide();
+        }
+    }
+
+    /// Ends the cache. Programs that use it go on by themselves.
+    pub(super) fn end_cache(&self) {
+        let cache = self.cache().take();
+        drop(cache); // It may wait for threads.
     }
 
     fn budget(&self) -> (Squeezed, u64) {
@@ -53,6 +79,7 @@ impl About {
             is_draining: self.house.is_draining.load(Ordering::Acquire),
             refused_runs: self.house.refused.load(Ordering::Relaxed),
             ended,
+            cache: self.cache().as_ref().map(Host::status),
             runs,
         }
     }

@@ -169,7 +169,8 @@ impl Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         self.hide();
-        for name in [METRICS, LOCK] {
+        // A host has removed its socket, but for one that was killed.
+        for name in [METRICS, foretell_family::HOST_SOCKET, LOCK] {
             let _ = remove(&self.folder.join(name));
         }
         if self.is_made {

@@ -29,6 +29,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Words of a request that are read before its process is looked at: enough for a question, and too few to take time.
 const WORDS_UNCHECKED_BYTES: u64 = 256;
 
+/// With an end when idle, the cache's clients are looked for so often.
+const CLIENTS_LOOK: Duration = Duration::from_secs(1);
+
 /// Until when the loop goes on.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Until {
@@ -98,7 +101,8 @@ impl Hall {
 
     /// How long there has been nothing to do; `None` if there is something.
     fn idle_for(&mut self, now: Instant) -> Option<Duration> {
-        let is_idle = self.asking.is_idle() && self.about.house.is_empty();
+        let is_idle =
+            self.asking.is_idle() && self.about.house.is_empty() && self.about.cache_clients() == 0;
         self.idle_since = is_idle.then(|| self.idle_since.unwrap_or(now));
         self.idle_since.map(|since| now - since)
     }
@@ -108,9 +112,12 @@ impl Hall {
         let now = Instant::now();
         let left = |at: Instant| at.saturating_duration_since(now);
         let over = match until {
-            // While it is busy, the end of that wakes the loop.
+            // While it is busy, the end of that wakes the loop, but for that of clients of the cache.
             Until::Stopped { idle } => {
-                idle.zip(self.idle_for(now)).map(|(idle, so_far)| idle.saturating_sub(so_far))
+                let busy = (self.about.cache_clients() > 0).then_some(CLIENTS_LOOK);
+                idle.zip(self.idle_for(now))
+                    .map(|(idle, so_far)| idle.saturating_sub(so_far))
+                    .or(idle.and(busy))
             }
             Until::Drained { deadline, .. } => Some(left(deadline)),
         };

@@ -56,6 +56,33 @@ const METRICS: &[Metric] = &[
         "Runs that were left to managers of their own",
         |s, _| s.refused_runs as f64,
     ),
+    (
+        "foretell_cache_bytes",
+        "gauge",
+        "Bytes of memory of the cache of stores; 0 without one",
+        |s, _| s.cache.as_ref().map_or(0, |cache| cache.size_bytes) as f64,
+    ),
+    (
+        "foretell_cache_filled_bytes",
+        "gauge",
+        "Bytes that are in the cache of stores, or on their way",
+        |s, _| s.cache.as_ref().map_or(0, |cache| cache.filled_bytes) as f64,
+    ),
+    ("foretell_cache_clients", "gauge", "Stores of programs that use the cache", |s, _| {
+        s.cache.as_ref().map_or(0, |cache| cache.clients) as f64
+    }),
+    (
+        "foretell_cache_hits_total",
+        "counter",
+        "Blocks that were in the cache of stores when a program asked for them",
+        |s, _| s.cache.as_ref().map_or(0, |cache| cache.counts.hit_blocks) as f64,
+    ),
+    (
+        "foretell_cache_fetched_bytes_total",
+        "counter",
+        "Bytes that were fetched for the cache of stores",
+        |s, _| s.cache.as_ref().map_or(0, |cache| cache.counts.fetched_bytes) as f64,
+    ),
     ("foretell_memory_pressures_total", "counter", "Times that memory was short", |s, _| {
         s.pressures as f64
     }),

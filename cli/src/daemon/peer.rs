@@ -71,11 +71,16 @@ impl Rights {
             || self.label != other.label
         {
             Some("it has fewer rights")
-        } else if self.priorities != other.priorities {
-            Some("it has another priority")
         } else {
             None
         }
+    }
+
+    /// Why a manager must not work for a process with the rights `other`: what it fetches has the daemon's priority.
+    fn refuses_run(&self, other: &Rights) -> Option<&'static str> {
+        let has_other =
+            || (self.priorities != other.priorities).then_some("it has another priority");
+        self.refuses(other).or_else(has_other)
     }
 }
 
@@ -119,8 +124,20 @@ impl Peer {
         self.uid == 0 || self.uid == rustix::process::geteuid().as_raw()
     }
 
-    /// Why the daemon must not work for it; `None` if it may.
+    /// Why the daemon must not manage its run; `None` if it may.
     pub(super) fn refusal(&self) -> Option<&'static str> {
+        self.refused_by(Rights::refuses_run)
+    }
+
+    /// Whether the daemon may open files and stores for it.
+    pub(super) fn may_share(&self) -> bool {
+        self.refused_by(Rights::refuses).is_none()
+    }
+
+    fn refused_by(
+        &self,
+        refuses: impl FnOnce(&Rights, &Rights) -> Option<&'static str>,
+    ) -> Option<&'static str> {
         if self.uid != rustix::process::geteuid().as_raw() {
             return Some("it has another user");
         }
@@ -132,7 +149,7 @@ impl Peer {
         if !self.runs() {
             return Some(HAS_ENDED);
         }
-        of_peer.map_or(Some(HAS_ENDED), |of_peer| own.refuses(&of_peer))
+        of_peer.map_or(Some(HAS_ENDED), |of_peer| refuses(own, &of_peer))
     }
 
     /// Whether it has not ended.
@@ -155,10 +172,9 @@ mod tests {
     #[test]
     fn a_process_like_this_one_is_served_and_one_with_less_is_not() {
         assert_eq!(rights().refuses(&rights()), None);
-        let weaker: [fn(&mut Rights); 9] = [
+        let weaker: [fn(&mut Rights); 8] = [
             |rights| rights.confined[1] = vec![2],
             |rights| rights.label.push(b'x'),
-            |rights| rights.priorities.0 += 1,
             |rights| rights.users[3] += 1,
             |rights| rights.groups.clear(),
             |rights| rights.capabilities = 0,
@@ -173,6 +189,10 @@ mod tests {
             weaken(&mut other);
             assert!(own.refuses(&other).is_some(), "{other:?}");
         }
+        let mut nicer = rights();
+        nicer.priorities.0 += 1;
+        assert_eq!(rights().refuses(&nicer), None, "the cache is for it too");
+        assert!(rights().refuses_run(&nicer).is_some());
         let more = Rights {
             capabilities: u64::MAX,
             groups: [rights().groups, vec![9]].concat(),
@@ -226,8 +246,9 @@ mod tests {
         .expect("a pair");
         let mut peer = Peer::of(one.as_fd()).expect("a socket");
         assert_eq!((peer.pid.unsigned_abs(), peer.may_ask()), (std::process::id(), true));
-        assert_eq!(peer.refusal(), None);
+        assert_eq!((peer.refusal(), peer.may_share()), (None, true));
         peer.uid += 1;
+        assert!(!peer.may_share());
         assert_eq!((peer.refusal(), peer.may_ask()), (Some("it has another user"), false));
         peer.uid = 0;
         assert!(peer.may_ask());

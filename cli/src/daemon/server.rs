@@ -1,12 +1,14 @@
 //! `foretell daemon`: its options, its start and its end. The loop is in `hear.rs`.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use foretell_cache::CacheOptions;
+use foretell_family::Host;
 use foretell_manager::shares::Shares;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -15,6 +17,7 @@ use super::folder::{self, Refused, Taken};
 use super::hear::{Hall, Until};
 use super::log::{Format, Log};
 use super::managed::House;
+use super::peer::Peer;
 use super::{activation, metrics, status};
 use crate::failure::Failure;
 use crate::{duration, rules, signals, size};
@@ -23,6 +26,9 @@ pub(crate) const HELP: &str = "\
 While it runs, `foretell run` has its programs managed by it, within one budget. When it ends, or does not answer, runs \
 have managers of their own. It is one process for each user, and does not go into the background: start it from a \
 terminal, or by the systemd units that `make install` puts into lib/systemd/user.
+
+With --cache, shared stores of Python and C join one cache of the daemon's instead of having their own. When it ends, programs \
+read on, each through a cache of its own.
 
 FORETELL_DAEMON names the folder of its sockets; set and empty, runs look for no daemon. Otherwise that is `foretell` in \
 XDG_RUNTIME_DIR, or /tmp/foretell-UID.
@@ -43,6 +49,15 @@ pub(crate) struct DaemonArgs {
     /// Memory for prefetched data that is not yet read, for all runs together, e.g. 64MiB or 2GiB
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256MiB")]
     budget: u64,
+
+    /// Have one cache of SIZE for the shared stores of all programs of yours, e.g. 8GiB: `foretell.Store(url, shared=True)` in
+    /// Python, and stores in C (foretell_store.h). Programs read it without a copy of their own
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    cache: Option<u64>,
+
+    /// Unit of fetching of --cache: a power of two from 4KiB to 16MiB
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "16KiB", requires = "cache")]
+    cache_block: u64,
 
     /// Rules about files for all runs that have none of their own (see `foretell rules check`). SIGHUP reads FILE again; if it has
     /// mistakes, the rules before stay in force
@@ -78,6 +93,7 @@ pub(crate) fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::usage(line));
     }
     let full_bytes = foretell_manager::within_limits(budget_bytes);
+    let cache = args.cache.map(|bytes| cache_options(bytes, args.cache_block)).transpose()?;
     let folder = folder::path().ok_or_else(|| {
         Failure::failed("FORETELL_DAEMON is set and empty: unset it, or name a folder in it")
     })?;
@@ -109,7 +125,8 @@ pub(crate) fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
     let log = Log { format: args.log, is_quiet: args.quiet };
     let house = House::new(Shares::new(full_bytes), log, (new_event()?, new_event()?));
     let house = Arc::new(house);
-    let about = Arc::new(About::new(Arc::clone(&house), full_bytes));
+    let cache = cache.map(|options| begin_cache(options, &folder)).transpose()?;
+    let about = Arc::new(About::new(Arc::clone(&house), full_bytes, cache));
     let mut reloaded = None;
     let socket = taken.metrics().map_err(failed("cannot open the socket for metrics"))?;
     metrics::serve(Arc::clone(&about), &socket, args.metrics_port)
@@ -131,22 +148,55 @@ pub(crate) fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
             ("pid", std::process::id().into()),
             ("folder", name.into()),
             ("budget_bytes", full_bytes.into()),
+            ("cache_bytes", args.cache.into()),
             ("socket_given", is_given.into()),
         ],
     );
     let mut hall = Hall::new(Arc::clone(&about), (listener, stop, new_event()?));
     hall.hear(Until::Stopped { idle: args.idle_exit });
     house.drain();
+    about.hide_cache();
     log.tell("daemon_drains", &[("seconds", args.drain.as_secs_f64().into())]);
     let later = |patience| Instant::now().checked_add(patience).unwrap_or_else(far_away);
     hall.hear(Until::Drained { deadline: later(args.drain), hears_stop: true });
     let _ = rustix::io::write(&house.over, &1u64.to_ne_bytes());
     hall.hear(Until::Drained { deadline: later(LAST_WORDS), hears_stop: false });
     taken.hide();
+    about.end_cache();
     drop(hall);
     log.tell("daemon_ends", &[]);
     drop(taken);
     Ok(ExitCode::SUCCESS)
+}
+
+/// The size of the cache, if it can be that.
+fn cache_options(budget_bytes: u64, block_bytes: u64) -> Result<CacheOptions, Failure> {
+    let shown = size::display(budget_bytes);
+    if budget_bytes < BUDGET_MIN_BYTES {
+        return Err(Failure::usage(format!("--cache: {shown} is too small; at least 1MiB")));
+    }
+    let machine_bytes = foretell_manager::machine_memory_bytes().unwrap_or(u64::MAX);
+    let most_bytes = foretell_manager::within_limits(machine_bytes);
+    if budget_bytes > most_bytes {
+        let most = size::display(most_bytes);
+        return Err(Failure::usage(format!(
+            "--cache: {shown} is too large; at most {most}, which the machine or the control group has for it"
+        )));
+    }
+    let options = CacheOptions { budget_bytes, block_bytes: block_bytes as usize };
+    let wrong = |error| Failure::usage(format!("--cache-block: {error}"));
+    options.check().map_err(wrong)?;
+    Ok(options)
+}
+
+/// Begins to serve the cache at a socket in the daemon's folder.
+fn begin_cache(options: CacheOptions, folder: &Path) -> Result<Host, Failure> {
+    // Programs tell their credentials: no core may have them, and no other process may look.
+    // SAFETY: a plain system call without memory.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
+    let may_join = |socket: BorrowedFd<'_>| Peer::of(socket).is_ok_and(|peer| peer.may_share());
+    Host::start(options, folder, Box::new(may_join))
+        .map_err(|error| Failure::failed(format!("--cache: {error}")))
 }
 
 fn far_away() -> Instant {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use foretell_family::HostStatus;
 use foretell_manager::{BlockReport, Figures, ProgramReport};
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,9 @@ pub(crate) const HELP: &str = "\
 HELD are bytes that are in memory or on their way, and not read yet; AHEAD were prefetched so far. IN TIME were in memory \
 before they were read, LATE ones were on their way then, UNREAD ones were given up. WAITED is how long the run's programs have \
 waited for reads and opens. A narrow terminal shows fewer columns; a pipe or file gets all of them.
+
+With `foretell daemon --cache`, a line tells of the cache: its size, how much of it is filled, blocks that were there when a \
+program asked (hits) and that had to be fetched then, and the stores of programs that use it.
 
 Exit codes: 0 done; 1 no daemon runs, or it does not answer; 2 wrong usage.";
 
@@ -49,6 +53,8 @@ pub(crate) struct Status {
     /// Runs that asked and were left to managers of their own.
     pub(super) refused_runs: u64,
     pub(super) ended: Totals,
+    /// The cache of stores; `None` without `--cache`.
+    pub(super) cache: Option<HostStatus>,
     pub(super) runs: Vec<RunStatus>,
 }
 

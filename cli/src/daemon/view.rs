@@ -5,6 +5,8 @@
 
 use std::io::{self, IsTerminal};
 
+use foretell_family::HostStatus;
+
 use super::status::{RunStatus, Status, Totals, waited_s};
 use crate::failure::without_controls;
 use crate::size;
@@ -88,12 +90,32 @@ fn head(status: &Status) -> Vec<String> {
             "{runs} runs were refused, and had managers of their own; the log says why"
         )),
     }
+    lines.extend(status.cache.as_ref().map(cache));
     lines.push(match status.runs.len() {
         0 => "no run is under way".into(),
         1 => "1 run is under way:".into(),
         runs => format!("{runs} runs are under way:"),
     });
     lines
+}
+
+fn cache(cache: &HostStatus) -> String {
+    let counts = &cache.counts;
+    let asked =
+        counts.hit_blocks + counts.joined_blocks + counts.demanded_blocks + counts.passed_by_blocks;
+    let hits = counts.hit_blocks as f64 / asked.max(1) as f64 * 100.0;
+    format!(
+        "cache: {} of {} filled; {hits:.0} % of {asked} blocks were hits; {} fetched; {} of {}",
+        size::display(cache.filled_bytes),
+        size::display(cache.size_bytes),
+        size::display(counts.fetched_bytes),
+        counted(cache.clients, "client"),
+        counted(cache.stores, "store"),
+    )
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The line, broken between words, but not behind a number: that belongs to its unit. Further lines are indented.
@@ -194,6 +216,7 @@ fn time(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use foretell_cache::Stats;
     use foretell_manager::Figures;
 
     use super::*;
@@ -218,6 +241,7 @@ mod tests {
             is_draining: true,
             refused_runs: 2,
             ended,
+            cache: None,
             runs: vec![run],
         }
     }
@@ -242,6 +266,18 @@ mod tests {
             assert!(said.contains(part), "{part}: {said}");
         }
         assert!(!said.contains('\x1b') && said.lines().count() == 9, "{said}");
+        assert!(!said.contains("cache:"), "{said}");
+        status.cache = Some(HostStatus {
+            size_bytes: 8 << 30,
+            block_bytes: 16384,
+            filled_bytes: 1 << 30,
+            clients: 1,
+            stores: 2,
+            counts: Stats { hit_blocks: 3, demanded_blocks: 1, ..Stats::default() },
+        });
+        let with_cache = text(&status);
+        let line = "cache: 1 GiB of 8 GiB filled; 75 % of 4 blocks were hits; 0 B fetched; 1 client of 2 stores";
+        assert!(with_cache.contains(line), "{with_cache}");
         let mut before = status.clone();
         before.runs[0].figures.programs.read_stall_s = Some(1.5);
         let rates = lines(&status, Some((&before, 1.0)), None).join("\n");

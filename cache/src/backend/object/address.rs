@@ -21,8 +21,8 @@ use super::options::ObjectOptions;
 use super::profile;
 use super::settings::Settings;
 use super::wire::Wire;
-use crate::backend::AddressError;
 use crate::backend::kind::{user_of, without_secrets};
+use crate::backend::{AddressError, Environment};
 
 /// A store that an address names.
 pub(super) struct Place {
@@ -40,7 +40,7 @@ impl Place {
     /// The store at `address`.
     pub(super) fn find(
         address: &str,
-        given: &[(&str, &str)],
+        (given, environment): (&[(&str, &str)], &Environment),
         options: ObjectOptions,
         handle: &Handle,
     ) -> Result<Self, AddressError> {
@@ -55,13 +55,17 @@ impl Place {
         if user_of(rest).1.starts_with('/') || user_of(rest).1.is_empty() {
             return Err(wrong(kind.nowhere().to_owned()));
         }
-        let variable = |name: &str| std::env::var(name).ok();
+        let variable = |name: &str| environment.get(name);
         let mut settings = Settings::of(kind, given, &variable).map_err(wrong)?;
         let credentials = match kind {
-            Kind::S3 => profile::add_to(&mut settings, handle).map_err(wrong)?,
+            Kind::S3 => profile::add_to(&mut settings, environment, handle).map_err(wrong)?,
             _ => None,
         };
         check_keys(&settings).map_err(wrong)?;
+        // Its command would find this process' variables.
+        if kind == Kind::Az && settings.is_true("use_azure_cli") && !environment.is_own() {
+            return Err(wrong("the azure command is run by the process that asks".to_owned()));
+        }
         let names_account = settings.get("account_name").is_some() || user_of(rest).0.is_some();
         if kind == Kind::Az && !names_account && !settings.is_true("use_emulator") {
             let message =
@@ -79,9 +83,9 @@ impl Place {
         let (store, pages) = match credentials {
             Some(profile) => {
                 let chain = move |others| profile.clone().before(others);
-                store_of(&settings, (client, wire), &url, Some(&chain))
+                store_of((&settings, environment), (client, wire), &url, Some(&chain))
             }
-            None => store_of(&settings, (client, wire), &url, None),
+            None => store_of((&settings, environment), (client, wire), &url, None),
         }
         .map_err(|error| wrong(error.to_string()))?;
         let (_, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -101,7 +105,7 @@ type Both = (Arc<dyn ObjectStore>, Option<Arc<dyn PaginatedListStore>>);
 
 /// The crate's store. `profile` puts an AWS profile before the crate's other sources of credentials.
 fn store_of(
-    settings: &Settings,
+    (settings, environment): (&Settings, &Environment),
     (client, wire): (ClientOptions, Wire),
     url: &str,
     profile: Option<&dyn Fn(AwsCredentialProvider) -> AwsCredentialProvider>,
@@ -120,7 +124,7 @@ fn store_of(
     let store = match kind {
         Kind::S3 => {
             let mut builder: AmazonS3Builder = set!(AmazonS3Builder::new());
-            if is_metadata_left_out(settings) {
+            if is_metadata_left_out(settings, environment) {
                 builder = builder.with_credentials(Arc::new(Nobody));
             }
             let mut store = builder.clone().build()?;
@@ -143,15 +147,15 @@ fn paginated(store: impl ObjectStore + PaginatedListStore) -> Both {
 }
 
 /// Whether the crate would ask the machine's metadata service although `AWS_EC2_METADATA_DISABLED` forbids it.
-fn is_metadata_left_out(settings: &Settings) -> bool {
+fn is_metadata_left_out(settings: &Settings, environment: &Environment) -> bool {
     let has = |names: &[&str]| names.iter().all(|name| settings.get(name).is_some());
     let is_asked = !has(&["access_key_id"])
         && !has(&["secret_access_key"])
         && !has(&["web_identity_token_file", "role_arn"])
         && !has(&["container_credentials_relative_uri"])
         && !has(&["container_credentials_full_uri", "container_authorization_token_file"]);
-    let said = std::env::var("AWS_EC2_METADATA_DISABLED");
-    is_asked && said.is_ok_and(|it| it.eq_ignore_ascii_case("true"))
+    let said = environment.get("AWS_EC2_METADATA_DISABLED");
+    is_asked && said.is_some_and(|it| it.eq_ignore_ascii_case("true"))
 }
 
 /// Applies settings to a builder.

@@ -35,11 +35,15 @@ mod known {
 
     use super::super::errors::NoCredentials;
     use super::super::settings::Settings;
+    use crate::backend::Environment;
 
     /// How long keys without an expiry are used before they are read again.
     const READ_EVERY: Duration = Duration::from_secs(300);
     /// How long before their expiry keys are renewed, as in AWS' own clients.
     const EARLY: Duration = Duration::from_secs(300);
+
+    /// Entries of profiles whose keys depend on the environment of the process that reads them.
+    const OF_ENVIRONMENT: [&str; 2] = ["credential_process", "credential_source"];
 
     /// A profile that may have credentials.
     #[derive(Clone, Debug)]
@@ -52,11 +56,14 @@ mod known {
     /// Adds a profile's region and endpoint to the settings. Returns the profile if it is to be asked for credentials.
     pub(in super::super) fn add_to(
         settings: &mut Settings,
+        environment: &Environment,
         handle: &Handle,
     ) -> Result<Option<Profile>, String> {
         let (sender, receiver) = std::sync::mpsc::sync_channel(1);
         let named = settings.get("profile").map(str::to_owned);
-        let selected = named.clone().map(Cow::Owned);
+        // Without a name the library asks this process' environment.
+        let standard = (!environment.is_own()).then(|| "default".to_owned());
+        let selected = named.clone().or(standard).map(Cow::Owned);
         handle.spawn(async move {
             let files = Default::default();
             let all = aws_config::profile::load(&Fs::real(), &Env::real(), &files, selected).await;
@@ -81,13 +88,17 @@ mod known {
                 _ => Ok(None),
             };
         }
+        let asks_others = OF_ENVIRONMENT.into_iter().any(|key| is_in_any(&all, key));
+        if needs_keys && !environment.is_own() && asks_others {
+            return Err("a profile has its keys from the environment, or from a command".into());
+        }
         if let Some(region) = all.get("region")
             && settings.get("default_region").is_none()
         {
             settings.add_default("region", region)?;
         }
         if settings.endpoint().is_none()
-            && let Some(endpoint) = endpoint(&all)
+            && let Some(endpoint) = endpoint(&all, environment)
         {
             settings.add_default("endpoint_url", &endpoint)?;
         }
@@ -96,10 +107,16 @@ mod known {
         Ok(needs_keys.then_some(Profile { name, region, is_given }))
     }
 
+    /// Whether any profile has such an entry: one may lead to another.
+    fn is_in_any(all: &ProfileSet, key: &str) -> bool {
+        let profiles = all.profiles().filter_map(|name| all.get_profile(name));
+        profiles.into_iter().any(|profile| profile.get(key).is_some())
+    }
+
     /// The profile's endpoint of S3, or of all services.
-    fn endpoint(all: &ProfileSet) -> Option<String> {
+    fn endpoint(all: &ProfileSet, environment: &Environment) -> Option<String> {
         let is_ignored = |said: &str| said.eq_ignore_ascii_case("true");
-        let said = std::env::var("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS").ok();
+        let said = environment.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
         let said = said.or_else(|| all.get("ignore_configured_endpoint_urls").map(str::to_owned));
         if said.as_deref().is_some_and(is_ignored) {
             return None;
@@ -218,6 +235,7 @@ mod unknown {
     use tokio::runtime::Handle;
 
     use super::super::settings::Settings;
+    use crate::backend::Environment;
 
     /// There is none.
     #[derive(Clone)]
@@ -226,6 +244,7 @@ mod unknown {
     /// Refuses profiles.
     pub(in super::super) fn add_to(
         settings: &mut Settings,
+        _: &Environment,
         _: &Handle,
     ) -> Result<Option<Profile>, String> {
         match settings.get("profile") {

@@ -1,0 +1,372 @@
+//! The cache of a daemon: stores of all kinds and of all programs of a user in one memory.
+//!
+//! Clients come by a socket in the daemon's folder, which other users cannot reach. Each says what its store is made of
+//! ([`Told`]), and the daemon opens that for it:
+//!
+//! * A. Only for a process that could open the same: whoever starts the host decides that (`may_join`). A folder must be the
+//!   same folder to both.
+//! * B. With the settings of the client's environment, which stay in memory. Stores with other settings are other stores: no
+//!   block of one is found by the other.
+//! * C. Libraries read some variables by themselves (proxies, certificates, `HOME`). Where client and daemon differ in one of
+//!   these, the client is left to its family.
+//!
+//! Opening a store may wait, so each client is heard on a thread of its own, a bounded number at a time.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use foretell_cache::backend::Environment;
+use foretell_cache::share::{Served, Server, hello};
+use foretell_cache::{Cache, CacheError, CacheOptions, Stats};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use serde::{Deserialize, Serialize};
+
+use crate::recipe::{Place, Recipe, Told, identity, surroundings};
+use crate::secret::{daemon_folder, is_own_folder};
+use crate::source::Source;
+
+/// The name of a host's socket in the daemon's folder.
+pub const HOST_SOCKET: &str = "cache.sock";
+
+/// Longest wait for what a client says.
+const HELLO_WITHIN: Duration = Duration::from_secs(2);
+/// Clients that are heard at a time. Further ones wait in the socket, and give up by themselves.
+const HEARD_MAX: usize = 32;
+/// Stores that are kept. Those without clients make room for others.
+const STORES_MAX: usize = 256;
+/// Stores that are ever opened: each leaves a device in the cache's books. Clients of further ones are left to their family.
+const OPENED_MAX: usize = 1024;
+/// Largest depth of a store.
+const DEPTH_MAX: usize = 4096;
+/// Pause after a failed accept: no descriptor is left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The socket of this user's daemon, if there may be one.
+pub(crate) fn socket() -> Option<PathBuf> {
+    let folder = daemon_folder()?;
+    is_own_folder(&folder).then(|| folder.join(HOST_SOCKET)).filter(|socket| socket.exists())
+}
+
+/// What a host has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostStatus {
+    /// Bytes of memory for data.
+    pub size_bytes: u64,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Bytes of blocks that are in memory or on their way.
+    pub filled_bytes: u64,
+    /// Processes and stores that read from it.
+    pub clients: usize,
+    /// Stores that are open.
+    pub stores: usize,
+    /// Counts since it began.
+    pub counts: Stats,
+}
+
+/// Whether the process at the other end of a socket may have files and stores opened for it.
+pub type MayJoin = Box<dyn Fn(BorrowedFd<'_>) -> bool + Send + Sync>;
+
+/// A cache of a daemon, which stores of all programs of the user join. Dropping it ends it: clients go on by themselves.
+pub struct Host {
+    hosting: Arc<Hosting>,
+    path: PathBuf,
+    accepting: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// Why a host cannot begin.
+#[derive(Debug)]
+pub enum HostError {
+    /// The cache cannot be made.
+    Cache(CacheError),
+    /// There is no socket, or no thread.
+    Socket(io::Error),
+}
+
+impl std::fmt::Display for HostError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            HostError::Cache(error) => error.fmt(f),
+            HostError::Socket(error) => write!(f, "cannot open its socket: {error}"),
+        }
+    }
+}
+
+struct Hosting {
+    cache: Cache,
+    options: CacheOptions,
+    server: Server,
+    stores: Mutex<Stores>,
+    may_join: MayJoin,
+    /// Clients that are being heard.
+    heard: AtomicUsize,
+    /// Rings when a client has been heard, or all is over.
+    bell: OwnedFd,
+    is_over: std::sync::atomic::AtomicBool,
+}
+
+/// A store that is being opened, or is open. It is locked meanwhile, so that it is opened once.
+type Kept = Arc<Mutex<Option<Served>>>;
+
+#[derive(Default)]
+struct Stores {
+    /// By what a client says, and with the number of the client that has come last.
+    kept: HashMap<Vec<u8>, (Kept, u64)>,
+    joined: u64,
+    opened: usize,
+}
+
+impl Host {
+    /// Begins to serve a cache at the socket in this folder, which must be the user's own. What an earlier host has left there
+    /// is taken over.
+    ///
+    /// # Errors
+    /// [`HostError`]
+    pub fn start(
+        options: CacheOptions,
+        folder: &Path,
+        may_join: MayJoin,
+    ) -> Result<Self, HostError> {
+        let cache = Cache::new_shared(options).map_err(HostError::Cache)?;
+        Self::over(cache, options, folder.join(HOST_SOCKET), may_join).map_err(HostError::Socket)
+    }
+
+    fn over(
+        cache: Cache,
+        options: CacheOptions,
+        path: PathBuf,
+        may_join: MayJoin,
+    ) -> io::Result<Self> {
+        let server = Server::start_unnamed(&cache)?;
+        remove(&path)?;
+        let listener = UnixListener::bind(&path)?;
+        rustix::fs::chmod(&path, rustix::fs::Mode::from_raw_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        let hosting = Arc::new(Hosting {
+            cache,
+            options,
+            server,
+            stores: Mutex::default(),
+            may_join,
+            heard: AtomicUsize::new(0),
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            is_over: false.into(),
+        });
+        let of_thread = Arc::clone(&hosting);
+        let accepting = std::thread::Builder::new()
+            .name("foretell-joins".to_owned())
+            .spawn(move || of_thread.accept(&listener))?;
+        Ok(Host { hosting, path, accepting: Mutex::new(Some(accepting)) })
+    }
+
+    /// What it has.
+    pub fn status(&self) -> HostStatus {
+        let Hosting { cache, options, server, stores, .. } = &*self.hosting;
+        let counts = cache.stats();
+        let block_bytes = options.block_bytes as u64;
+        HostStatus {
+            size_bytes: options.budget_bytes / block_bytes * block_bytes,
+            block_bytes,
+            filled_bytes: counts.held_blocks * block_bytes,
+            clients: server.clients(),
+            stores: stores.lock().unwrap_or_else(PoisonError::into_inner).kept.len(),
+            counts,
+        }
+    }
+
+    /// Number of clients.
+    pub fn clients(&self) -> usize {
+        self.hosting.server.clients()
+    }
+
+    /// Lets nobody join any more. Clients go on.
+    pub fn hide(&self) {
+        let thread = self.accepting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(thread) = thread else { return };
+        let _ = remove(&self.path);
+        self.hosting.is_over.store(true, Ordering::Release);
+        self.hosting.ring();
+        let _ = thread.join(); // A panic was reported.
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.hide();
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// A client that is being heard; dropping it makes room for another one.
+struct Heard(Arc<Hosting>);
+
+impl Drop for Heard {
+    fn drop(&mut self) {
+        self.0.heard.fetch_sub(1, Ordering::AcqRel);
+        self.0.ring();
+    }
+}
+
+impl Hosting {
+    fn ring(&self) {
+        // It fails only if it has rung very often unheard.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    /// The work of a thread.
+    fn accept(self: &Arc<Self>, listener: &UnixListener) {
+        while !self.is_over.load(Ordering::Acquire) {
+            let has_room = self.heard.load(Ordering::Acquire) < HEARD_MAX;
+            let mut fds = vec![PollFd::new(&self.bell, PollFlags::IN)];
+            fds.extend(has_room.then(|| PollFd::new(listener, PollFlags::IN)));
+            if poll(&mut fds, None).is_err() {
+                continue; // A signal.
+            }
+            let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
+            if !has_room || self.is_over.load(Ordering::Acquire) {
+                continue;
+            }
+            match listener.accept() {
+                Ok((socket, _)) => self.begin(socket),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => self.pause(),
+            }
+        }
+    }
+
+    /// Waits until descriptors may be free again, or all is over.
+    fn pause(&self) {
+        let pause = Timespec::try_from(ACCEPT_PAUSE).ok();
+        let _ = poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], pause.as_ref());
+    }
+
+    fn begin(self: &Arc<Self>, socket: UnixStream) {
+        self.heard.fetch_add(1, Ordering::AcqRel);
+        let heard = Heard(Arc::clone(self));
+        let thread = std::thread::Builder::new().name("foretell-hello".to_owned());
+        // Without a thread the socket is closed, and the client goes on by itself.
+        drop(thread.spawn(move || heard.0.hear(socket)));
+    }
+
+    fn hear(&self, socket: UnixStream) {
+        // Before it is heard, so that it cannot keep others out by silence.
+        if !(self.may_join)(socket.as_fd()) {
+            return; // A
+        }
+        let Ok(said) = hello(&socket, HELLO_WITHIN) else { return };
+        if let Some(served) = self.served(said) {
+            self.server.join(socket, served);
+        }
+    }
+
+    /// The store that a client has asked for; `None` if it is not for this host.
+    fn served(&self, said: Vec<u8>) -> Option<Served> {
+        let told: Told = serde_json::from_slice(&said).ok()?;
+        // Checked for each client: what is at a path may have changed.
+        if told.is_folder && identity(Path::new(&told.place)) != told.folder {
+            return None; // A
+        }
+        if !told.is_folder && told.surroundings != surroundings() {
+            return None; // C
+        }
+        let (kept, left) = self.kept(&said)?;
+        drop(left); // It may wait for threads, and nothing is locked here.
+        let mut open = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.is_none() {
+            *open = self.open(&told);
+        }
+        let served = open.clone();
+        drop(open);
+        if served.is_none() {
+            let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Entry::Occupied(entry) = stores.kept.entry(said)
+                && Arc::ptr_eq(&entry.get().0, &kept)
+            {
+                entry.remove();
+            }
+        }
+        served
+    }
+
+    /// The place of a store, and the store that has made room for it.
+    fn kept(&self, said: &[u8]) -> Option<(Kept, Option<Kept>)> {
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        stores.joined += 1;
+        let joined = stores.joined;
+        if let Some((kept, last)) = stores.kept.get_mut(said) {
+            *last = joined;
+            return Some((Arc::clone(kept), None));
+        }
+        if stores.opened >= OPENED_MAX {
+            return None;
+        }
+        let mut left = None;
+        if stores.kept.len() >= STORES_MAX {
+            let oldest = stores.kept.iter().filter(|(_, (kept, _))| is_idle(kept));
+            let oldest = oldest.min_by_key(|(_, (_, last))| *last).map(|(said, _)| said.clone())?;
+            left = stores.kept.remove(&oldest).map(|(kept, _)| kept);
+        }
+        stores.opened += 1;
+        let kept = Kept::default();
+        stores.kept.insert(said.to_vec(), (Arc::clone(&kept), joined));
+        Some((kept, left))
+    }
+
+    fn open(&self, told: &Told) -> Option<Served> {
+        let depth = told.depth.filter(|&depth| (1..=DEPTH_MAX).contains(&depth));
+        let place = match told.is_folder {
+            true => Place::Folder(PathBuf::from(&told.place)),
+            false => Place::Address(told.place.to_str()?.to_owned()),
+        };
+        if depth != told.depth || told.deadline > Duration::from_secs(1_000_000_000) {
+            return None;
+        }
+        let recipe = Recipe {
+            place,
+            options: self.options,
+            depth,
+            deadline: told.deadline,
+            settings: told.settings.clone(),
+            is_shared: true,
+        };
+        // B: the own environment has more sources of credentials, so it is used where nothing differs.
+        let is_own = told.is_folder || told.environment == Environment::settings();
+        let other = (!is_own).then(|| Environment::of(told.environment.clone()));
+        // What is wrong with a store, its own process finds out, and says.
+        let source = Source::of(&recipe, other.as_ref()).ok()?;
+        let store = self.cache.attach(source.backend());
+        let open = move |path: &[u8]| source.open(OsStr::from_bytes(path));
+        Some(Served { store, open: Arc::new(open) })
+    }
+}
+
+/// Whether no client reads from a store.
+fn is_idle(kept: &Kept) -> bool {
+    // One that is being opened or asked for is locked, or someone else has it too.
+    Arc::strong_count(kept) == 1
+        && kept.try_lock().is_ok_and(|open| {
+            open.as_ref().is_none_or(|served| Arc::strong_count(&served.open) == 1)
+        })
+}

@@ -1,0 +1,190 @@
+//! What a store is made of: all that says what is read, and with which rights.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use foretell_cache::CacheOptions;
+use foretell_cache::backend::Environment;
+use serde::{Deserialize, Serialize};
+
+/// Where a store is.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Place {
+    /// An absolute path.
+    Folder(PathBuf),
+    /// An address, which may have a password in it.
+    Address(String),
+}
+
+impl Place {
+    /// The path or the address.
+    pub fn as_os_str(&self) -> &OsStr {
+        match self {
+            Place::Folder(folder) => folder.as_os_str(),
+            Place::Address(address) => OsStr::new(address),
+        }
+    }
+}
+
+/// The arguments from which a store is made.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Recipe {
+    /// Where it is.
+    pub place: Place,
+    /// The size of a cache of its own.
+    pub options: CacheOptions,
+    /// Requests ahead of programs at once.
+    pub depth: Option<usize>,
+    /// How long a program waits for an answer.
+    pub deadline: Duration,
+    /// Settings by name, which override the environment.
+    pub settings: Vec<(String, String)>,
+    /// Whether stores of other processes use the same cache.
+    pub is_shared: bool,
+}
+
+impl std::fmt::Debug for Recipe {
+    /// Without place and settings, which may have secrets.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recipe").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// What a client sends to a daemon: the recipe, and the environment in which it counts. It is told over a socket of the user's,
+/// and never written anywhere.
+#[derive(PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Told {
+    /// Its path is absolute.
+    pub(crate) is_folder: bool,
+    pub(crate) place: OsString,
+    pub(crate) depth: Option<usize>,
+    pub(crate) deadline: Duration,
+    pub(crate) settings: Vec<(String, String)>,
+    /// Which folder it is: another may be mounted there since.
+    pub(crate) folder: Option<(u64, u64)>,
+    /// The environment's settings. None for a folder.
+    pub(crate) environment: BTreeMap<String, String>,
+    /// The surroundings, which the daemon must have too. None for a folder.
+    pub(crate) surroundings: Vec<(OsString, OsString)>,
+}
+
+/// The surroundings of this process.
+pub(crate) fn surroundings() -> Vec<(OsString, OsString)> {
+    Environment::surroundings().into_iter().collect()
+}
+
+/// Device and inode.
+pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))
+}
+
+impl Recipe {
+    fn is_folder(&self) -> bool {
+        matches!(self.place, Place::Folder(_))
+    }
+
+    fn sorted_settings(&self) -> Vec<(String, String)> {
+        let mut settings = self.settings.clone();
+        settings.sort();
+        settings
+    }
+
+    /// What two stores must have in common to share a cache that one of them has.
+    pub(crate) fn family(&self) -> Vec<u8> {
+        let mut family = Vec::new();
+        let mut add = |bytes: &[u8]| {
+            family.extend((bytes.len() as u64).to_ne_bytes());
+            family.extend(bytes);
+        };
+        add(&[u8::from(self.is_folder())]);
+        add(self.place.as_os_str().as_bytes());
+        add(&self.options.block_bytes.to_ne_bytes());
+        add(&self.depth.unwrap_or(0).to_ne_bytes());
+        add(&self.deadline.as_nanos().to_ne_bytes());
+        for (name, setting) in self.sorted_settings() {
+            add(name.as_bytes());
+            add(setting.as_bytes());
+        }
+        // In another container, the same path may be another folder, and the same address another machine.
+        for name in ["mnt", "net", "pid", "user"] {
+            let space = std::fs::read_link(format!("/proc/self/ns/{name}"));
+            add(space.unwrap_or_default().as_os_str().as_bytes());
+        }
+        let root = match &self.place {
+            Place::Folder(folder) => folder.as_path(),
+            Place::Address(_) => Path::new("/"),
+        };
+        for (device, inode) in [Path::new("/"), root].into_iter().filter_map(identity) {
+            add(&device.to_ne_bytes());
+            add(&inode.to_ne_bytes());
+        }
+        if !self.is_folder() {
+            for (name, value) in Environment::settings() {
+                add(name.as_bytes());
+                add(value.as_bytes());
+            }
+            for (name, value) in Environment::surroundings() {
+                add(name.as_bytes());
+                add(value.as_bytes());
+            }
+        }
+        family
+    }
+
+    /// What a daemon is told.
+    pub(crate) fn told(&self) -> Vec<u8> {
+        let (environment, surroundings) = match self.is_folder() {
+            true => Default::default(),
+            false => (Environment::settings(), surroundings()),
+        };
+        let folder = match &self.place {
+            Place::Folder(folder) => identity(folder),
+            Place::Address(_) => None,
+        };
+        let told = Told {
+            is_folder: self.is_folder(),
+            place: self.place.as_os_str().to_owned(),
+            depth: self.depth,
+            deadline: self.deadline,
+            settings: self.sorted_settings(),
+            folder,
+            environment,
+            surroundings,
+        };
+        serde_json::to_vec(&told).expect("texts and numbers")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_hears_what_was_told_and_nothing_shows_secrets() {
+        let recipe = Recipe {
+            place: Place::Address("https://me:secret@host/a".into()),
+            options: CacheOptions::default(),
+            depth: Some(3),
+            deadline: Duration::from_millis(1500),
+            settings: vec![("b".into(), "secret".into()), ("a".into(), "1".into())],
+            is_shared: true,
+        };
+        let heard: Told = serde_json::from_slice(&recipe.told()).expect("it is JSON");
+        assert_eq!((heard.place.as_os_str(), heard.depth), (recipe.place.as_os_str(), Some(3)));
+        assert!(!heard.is_folder);
+        assert_eq!(heard.deadline, recipe.deadline);
+        assert_eq!(heard.settings[0].0, "a", "their order does not matter");
+        assert_eq!(heard.surroundings, surroundings());
+        assert!(!format!("{recipe:?}").contains("secret"));
+        let other = Recipe { depth: None, ..recipe.clone() };
+        assert_ne!(recipe.family(), other.family());
+        assert_ne!(recipe.told(), other.told());
+        let swapped = vec![recipe.settings[1].clone(), recipe.settings[0].clone()];
+        let same = Recipe { settings: swapped, ..recipe.clone() };
+        assert_eq!((recipe.family(), recipe.told()), (same.family(), same.told()));
+    }
+}

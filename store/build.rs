@@ -1,0 +1,6 @@
+//! Names the library as programs that are linked with it look for it.
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libforetell_store.so");
+}

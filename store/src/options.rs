@@ -1,0 +1,166 @@
+//! What C gives: addresses, options and parts of files.
+
+use std::ffi::{CStr, OsStr, c_char};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use foretell_cache::{CacheOptions, Segment};
+use foretell_family::{Place, Recipe};
+
+use crate::errors::Problem;
+
+/// `FORETELL_ANY_ORDER`.
+pub(crate) const ANY_ORDER: u32 = 1;
+
+/// `struct foretell_setting`.
+#[repr(C)]
+pub(crate) struct Setting {
+    name: *const c_char,
+    value: *const c_char,
+}
+
+/// `struct foretell_store_options`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Options {
+    budget_bytes: u64,
+    block_bytes: u64,
+    depth: u32,
+    timeout_ms: u32,
+    settings: *const Setting,
+    setting_count: usize,
+    is_private: u32,
+    reserved: u32,
+}
+
+/// `struct foretell_segment`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Part {
+    offset_bytes: u64,
+    length_bytes: u64,
+}
+
+const NO_OPTIONS: Options = Options {
+    budget_bytes: 0,
+    block_bytes: 0,
+    depth: 0,
+    timeout_ms: 0,
+    settings: std::ptr::null(),
+    setting_count: 0,
+    is_private: 0,
+    reserved: 0,
+};
+
+/// The recipe of a store.
+///
+/// # Safety
+/// The options' settings are as many as they say, of C strings.
+pub(crate) unsafe fn recipe_of(url: &OsStr, options: Option<&Options>) -> Result<Recipe, Problem> {
+    let options = options.unwrap_or(&NO_OPTIONS);
+    let place = place_of(url)?;
+    let standard = CacheOptions::default();
+    let or = |value: u64, standard: u64| if value == 0 { standard } else { value };
+    let block_bytes = or(options.block_bytes, standard.block_bytes as u64);
+    let cache = CacheOptions {
+        budget_bytes: or(options.budget_bytes, standard.budget_bytes),
+        block_bytes: usize::try_from(block_bytes).unwrap_or(usize::MAX),
+    };
+    cache.check().map_err(|error| Problem::of_cache(&error))?;
+    if options.reserved != 0 || options.is_private > 1 {
+        return Err(Problem::wrong("the options have unknown values; set the rest to 0".into()));
+    }
+    // SAFETY: the caller's promise.
+    let settings = unsafe { settings_of(options.settings, options.setting_count)? };
+    if !settings.is_empty() && matches!(place, Place::Folder(_)) {
+        return Err(Problem::wrong("a folder has no settings; leave them out".into()));
+    }
+    Ok(Recipe {
+        place,
+        options: cache,
+        depth: (options.depth > 0).then_some(options.depth as usize),
+        deadline: Duration::from_millis(or(options.timeout_ms.into(), 60_000)),
+        settings,
+        is_shared: options.is_private == 0,
+    })
+}
+
+fn place_of(url: &OsStr) -> Result<Place, Problem> {
+    let folder = |path: &OsStr| {
+        let path = std::path::absolute(Path::new(path));
+        path.map(Place::Folder).map_err(|error| Problem::wrong(format!("the folder: {error}")))
+    };
+    match url.to_str().and_then(|text| text.split_once("://")) {
+        Some(("file", path)) if path.starts_with('/') => folder(OsStr::from_bytes(&decoded(path))),
+        Some(("file", _)) => Err(Problem::wrong("a folder is written as file:///folder".into())),
+        Some(_) => Ok(Place::Address(url.to_string_lossy().into_owned())),
+        None => folder(url),
+    }
+}
+
+/// A path of an address, without its percent signs.
+fn decoded(path: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let [first, more @ ..] = rest {
+        let digits = more.first_chunk::<2>().and_then(|digits| std::str::from_utf8(digits).ok());
+        let is_hex = |digits: &&str| digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let byte = digits.filter(is_hex).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let (byte, taken) = byte.filter(|_| *first == b'%').map_or((*first, 0), |byte| (byte, 2));
+        bytes.push(byte);
+        rest = &more[taken..];
+    }
+    bytes
+}
+
+/// # Safety
+/// `settings` has `count` of them, of C strings.
+unsafe fn settings_of(
+    settings: *const Setting,
+    count: usize,
+) -> Result<Vec<(String, String)>, Problem> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    if settings.is_null() {
+        return Err(Problem::wrong("the settings are NULL".into()));
+    }
+    // SAFETY: the caller's promise.
+    let settings = unsafe { std::slice::from_raw_parts(settings, count) };
+    let text = |text: *const c_char| {
+        if text.is_null() {
+            return Err(Problem::wrong("a setting is NULL".into()));
+        }
+        // SAFETY: a C string, as the caller promises.
+        let text = unsafe { CStr::from_ptr(text) }.to_str();
+        text.map(str::to_owned).map_err(|_| Problem::wrong("a setting is not UTF-8".into()))
+    };
+    settings.iter().map(|setting| Ok((text(setting.name)?, text(setting.value)?))).collect()
+}
+
+/// Parts of a file; `None` for all of it.
+///
+/// # Safety
+/// `segments` has `count` of them.
+pub(crate) unsafe fn segments_of(
+    segments: *const Part,
+    count: usize,
+) -> Result<Option<Vec<Segment>>, Problem> {
+    if count == 0 {
+        return Ok(None);
+    }
+    if segments.is_null() {
+        return Err(Problem::wrong("the segments are NULL".into()));
+    }
+    // SAFETY: the caller's promise.
+    let segments = unsafe { std::slice::from_raw_parts(segments, count) };
+    let one = |part: &Part| {
+        let &Part { offset_bytes, length_bytes } = part;
+        let is_right = length_bytes > 0 && offset_bytes.checked_add(length_bytes).is_some();
+        is_right.then_some(Segment { offset_bytes, length_bytes })
+    };
+    let segments: Option<Vec<Segment>> = segments.iter().map(one).collect();
+    let wrong = || Problem::wrong("a segment is empty, or ends beyond any file".into());
+    segments.map(Some).ok_or_else(wrong)
+}
