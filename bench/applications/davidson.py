@@ -51,7 +51,7 @@ class Davidson(Application):
     title = "Davidson: a matrix of 17/12 of the cache, read in ten iterations (1995, figure 10 a)"
     arms: ClassVar = ["plain", "foretell run --release, hints"]
     packages: ClassVar = ["numpy"]
-    # The paper's program takes 29 % of its time on one disk to compute.
+    # Disks as fast as other applications' would leave nothing but waiting: the program computes for a second or two.
     time_factor = 0.125
 
     def missing(self) -> str | None:
