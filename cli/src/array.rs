@@ -12,11 +12,13 @@ use clap::{Args, Subcommand, ValueEnum};
 use foretell_policy::queue::Order;
 use foretell_sim::device::DiskParameters;
 use foretell_testbed::{Array, ArrayOptions, Ending, LayoutKind, Report, Status};
+use rustix::fs::Mode;
+use rustix::process::umask;
 
 use crate::failure::{Failure, note};
 use crate::output_file::OutputFile;
 use crate::standard_output::mention;
-use crate::{background, input_file, signals, size};
+use crate::{background, descriptors, input_file, signals, size};
 
 #[derive(Args)]
 pub(crate) struct ArrayArgs {
@@ -26,8 +28,8 @@ pub(crate) struct ArrayArgs {
 
 #[derive(Subcommand)]
 enum ArrayCommand {
-    /// Serve the folder BACKING at MOUNTPOINT, read-only and at the pace of modelled disks: foretell array mount
-    /// data /mnt/array --disks 8
+    /// Serve the folder BACKING at MOUNTPOINT at the pace of modelled disks: foretell array mount data /mnt/array
+    /// --disks 8
     Mount(MountArgs),
     /// Unmount the array at MOUNTPOINT and print what its disks did
     Unmount {
@@ -77,6 +79,11 @@ struct MountArgs {
     #[arg(long, value_enum, default_value_t = Switch::On)]
     metadata: Switch,
 
+    /// Let programs write. What they write is in BACKING before it has its time on the disks; without it, the array is
+    /// read-only
+    #[arg(long)]
+    writable: bool,
+
     /// Seed of the aged layout and of random latencies
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -117,6 +124,7 @@ fn options(args: &MountArgs) -> Result<ArrayOptions, Failure> {
         time_scale: args.time_scale,
         layout: args.layout,
         metadata: args.metadata == Switch::On,
+        writable: args.writable,
         seed: args.seed,
     })
 }
@@ -146,7 +154,14 @@ pub(crate) fn disk(name: &str) -> Result<DiskParameters, Failure> {
 fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     let options = options(args)?;
     options.validate().map_err(Failure::usage)?;
-    let json = OutputFile::of_option("--json", args.json.as_deref()).map_err(Failure::failed)?;
+    let mut json =
+        OutputFile::of_option("--json", args.json.as_deref()).map_err(Failure::failed)?;
+    if options.writable {
+        // As in `foretell mount`: the kernel has already applied the writing program's mask.
+        let mask = umask(Mode::empty());
+        json = json.map(|file| file.with_mask(mask));
+        descriptors::raise();
+    }
     signals::block(&signals::OF_A_SERVER);
     let array = Array::mount(&args.backing, &args.mountpoint, &options).map_err(Failure::failed)?;
     foretell_fault::point("mounted");
@@ -159,13 +174,14 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
         }
     });
     let ready = format!(
-        "{} at {}: {} x {}, {} layout, {} order",
+        "{} at {}: {} x {}, {} layout, {} order{}",
         args.backing.display(),
         array.mountpoint().display(),
         options.disks,
         args.disk,
         options.layout,
         options.order,
+        if options.writable { ", writable" } else { "" },
     );
     mention(&ready);
     if array.wait() == Ending::Requested {
@@ -195,8 +211,12 @@ fn unmount(mountpoint: &Path) -> Result<ExitCode, Failure> {
 }
 
 fn print(report: &Report, mountpoint: &Path) {
+    let written = match report.writes {
+        0 => String::new(),
+        _ => format!(", {} written", size::display(report.bytes_written)),
+    };
     mention(&format!(
-        "{}: {} requests, {} read, {} seeks, {} for metadata, in {:.2} s of the array's clock",
+        "{}: {} requests, {} read{written}, {} seeks, {} for metadata, in {:.2} s of the array's clock",
         mountpoint.display(),
         report.requests,
         size::display(report.bytes),

@@ -6,6 +6,7 @@ mod background;
 mod check;
 mod daemon;
 mod demo;
+mod descriptors;
 mod duration;
 mod environment;
 mod failure;

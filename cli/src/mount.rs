@@ -25,7 +25,7 @@ use rustix::process::umask;
 use crate::failure::{Failure, note};
 use crate::output_file::OutputFile;
 use crate::standard_output::mention;
-use crate::{background, duration, input_file, signals, size};
+use crate::{background, descriptors, duration, input_file, signals, size};
 
 pub(crate) const HELP: &str = "\
 Examples:
@@ -346,7 +346,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
         let mask = umask(Mode::empty());
         json = json.map(|file| file.with_mask(mask));
     }
-    raise_descriptors();
+    descriptors::raise();
     signals::block(&signals::OF_A_SERVER);
     let (mount, tier) = start(args, &options)?;
     foretell_fault::point("mounted");
@@ -431,14 +431,6 @@ fn inode_bits(text: &str) -> Result<u32, String> {
         "64" => Ok(64),
         _ => Err("neither 32 nor 64".to_owned()),
     }
-}
-
-/// Raises the limit of open files: each connection, and each file of a folder, takes a descriptor.
-fn raise_descriptors() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    let _ = setrlimit(Resource::Nofile, limit); // On failure the old limit stays.
 }
 
 /// Returns a function that prints read errors, at most one per [`TROUBLE_EVERY`]. It never waits for the reader of standard

@@ -32,6 +32,7 @@ mod table;
 mod trouble;
 
 pub use error::MountError;
+pub use folder::{Owner, act_for, can_act_for_others, timespec};
 pub use kind::Kind;
 pub use mount::{Contents, StoreMount, StoreMountOptions, check};
 pub use point::Ending;

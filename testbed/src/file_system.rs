@@ -4,6 +4,8 @@
 //!   file's last block.
 //! * *Metadata*, if switched on. The first lookup of an inode costs the block of the inode, and the first listing of a
 //!   folder costs one block of the folder.
+//! * *Writes*, on a writable array. A write costs writing the blocks that it touches, when they are in the backing
+//!   folder. A change of names or attributes costs the blocks of the inodes and folders that it changes (`writing`).
 //! * *Free* are the root's inode, later lookups, attributes and link targets. So is a name that does not exist, as the
 //!   folder's block would be cached by then.
 //!
@@ -12,7 +14,9 @@
 //! Settings asked of the kernel:
 //!
 //! * `open` and `opendir` answer ENOSYS. The kernel then opens by itself, and keeps pages and listings from one open to
-//!   the next.
+//!   the next. On a writable array, files and folders are opened here: a file that has no name any more must go on, and a
+//!   listing must not change while it is read.
+//! * No write-back cache: a write arrives before it returns to the program.
 //! * Lookups in one folder run in parallel (`PARALLEL_DIROPS`).
 //! * Listings bring no inodes (no `READDIRPLUS`), which would give metadata for free.
 //! * Read-ahead stays at the kernel's 128 KiB, as on most systems. One request may be up to 1 MiB.
@@ -22,29 +26,34 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use foretell_mount::Owner;
 use foretell_sim::array::{DiskIndex, Striping};
 use foretell_sim::device::Request as DiskRequest;
 use foretell_sim::layout::Layout;
 use fuser::{
-    Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen,
-    ReplyStatfs, ReplyXattr, Request,
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, TimeOrNow, WriteFlags,
 };
+use rustix::fs::AtFlags;
 
 use crate::pool::{Sender, Task};
 use crate::scheduler::{Reason, Scheduler};
 use crate::status;
-use crate::tree::{Ino, Tree};
+use crate::tree::{Change, Entry, Found, Ino, Tree};
+use crate::writing::{self, Listings};
 
-/// How long the kernel may keep names and attributes: a day, as the array does not change.
-const KEEP: Duration = Duration::from_secs(24 * 3600);
+/// How long the kernel may keep names and attributes: a day, as nothing changes but by its own requests.
+pub(crate) const KEEP: Duration = Duration::from_secs(24 * 3600);
 /// The largest read, in bytes: the kernel's own limit for FUSE.
 const READ_MAX_BYTES: u32 = 1 << 20;
 /// The block size of the file system on the array, in bytes.
-const BLOCK_BYTES: u64 = 4096;
+pub(crate) const BLOCK_BYTES: u64 = 4096;
 
 /// What reply threads need to carry out a task.
 pub(crate) struct Service {
@@ -53,19 +62,40 @@ pub(crate) struct Service {
     pub(crate) striping: Striping,
     pub(crate) scheduler: Arc<Scheduler>,
     pub(crate) metadata: bool,
+    /// Folders that are open on a writable array.
+    pub(crate) listings: Listings,
 }
 
 /// The kernel's requests, taken in.
 pub(crate) struct FileSystem {
     service: Arc<Service>,
     pool: Sender,
+    is_writable: bool,
+    /// Whether changes are made as the asking user.
+    acts_for_others: bool,
     kernel_opens: bool,
     kernel_opens_folders: bool,
 }
 
 impl FileSystem {
-    pub(crate) fn new(service: Arc<Service>, pool: Sender) -> Self {
-        FileSystem { service, pool, kernel_opens: false, kernel_opens_folders: false }
+    pub(crate) fn new(service: Arc<Service>, pool: Sender, is_writable: bool) -> Self {
+        FileSystem {
+            service,
+            pool,
+            is_writable,
+            acts_for_others: is_writable && writing::acts_for_others(),
+            kernel_opens: false,
+            kernel_opens_folders: false,
+        }
+    }
+
+    /// Has a reply thread do something.
+    fn run(&self, act: impl FnOnce(&Service) + Send + 'static) {
+        self.pool.send(Task::Do(Box::new(act)));
+    }
+
+    fn asker(&self, request: &Request) -> Option<Owner> {
+        self.acts_for_others.then(|| (request.uid(), request.gid()))
     }
 }
 
@@ -74,7 +104,8 @@ impl Service {
     pub(crate) fn carry_out(&self, task: Task) {
         match task {
             Task::Lookup { parent, name, reply } => self.lookup(parent, &name, reply),
-            Task::Entry { attr, reply } => reply.entry(&KEEP, &attr, Generation(0)),
+            Task::Entry { found, reply } => answer_entry(reply, &found),
+            Task::Do(act) => act(self),
             Task::Attributes { ino, reply } => match self.tree.attributes(ino) {
                 Ok(attr) => reply.attr(&KEEP, &attr),
                 Err(error) => reply.error(errno(&error)),
@@ -94,16 +125,16 @@ impl Service {
 
     fn lookup(&self, parent: Ino, name: &OsStr, reply: ReplyEntry) {
         match self.tree.lookup(parent, name) {
-            Ok((attr, true)) if self.metadata => {
-                let inode = self.striping.split(self.layout.inode(Ino::from(attr.ino).file()));
-                self.scheduler.submit(Reason::Metadata, &inode, Task::Entry { attr, reply });
+            Ok(found) if self.metadata && found.is_first => {
+                let inode = self.inode(Ino::from(found.attr.ino));
+                self.scheduler.submit(Reason::Metadata, &inode, Task::Entry { found, reply });
             }
-            Ok((attr, _)) => reply.entry(&KEEP, &attr, Generation(0)),
+            Ok(found) => answer_entry(reply, &found),
             Err(error) => reply.error(errno(&error)),
         }
     }
 
-    fn list(&self, ino: Ino, from: u64, mut reply: ReplyDirectory) {
+    fn list(&self, ino: Ino, from: u64, reply: ReplyDirectory) {
         if self.metadata && self.tree.first_listing(ino).unwrap_or(false) {
             let block = self.blocks(ino, 0, BLOCK_BYTES);
             return self.scheduler.submit(
@@ -116,13 +147,7 @@ impl Service {
             Ok(entries) => entries,
             Err(error) => return reply.error(errno(&error)),
         };
-        for (index, entry) in entries.iter().enumerate().skip(from as usize) {
-            let next = index as u64 + 1;
-            if reply.add(INodeNo(entry.ino.0), next, entry.kind, &entry.name) {
-                break;
-            }
-        }
-        reply.ok();
+        answer_list(reply, &entries, from);
     }
 
     fn read(&self, ino: Ino, offset: u64, len: u32, reply: ReplyData) {
@@ -136,8 +161,13 @@ impl Service {
         self.scheduler.submit(Reason::Data, &blocks, task);
     }
 
-    /// The disk requests that read a piece of a file.
-    fn blocks(&self, ino: Ino, offset: u64, len: u64) -> Vec<(DiskIndex, DiskRequest)> {
+    /// The disk requests for the inode of a file.
+    pub(crate) fn inode(&self, ino: Ino) -> Vec<(DiskIndex, DiskRequest)> {
+        self.striping.split(self.layout.inode(ino.file()))
+    }
+
+    /// The disk requests for a piece of a file.
+    pub(crate) fn blocks(&self, ino: Ino, offset: u64, len: u64) -> Vec<(DiskIndex, DiskRequest)> {
         self.striping.split(self.layout.extents(ino.file(), offset, len))
     }
 
@@ -167,13 +197,18 @@ impl Filesystem for FileSystem {
         for wish in [
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_CACHE_SYMLINKS,
-            InitFlags::FUSE_ASYNC_DIO,
+            // Not for writes: the parts of a long one would come at once, and a failure would leave a hole.
+            match self.is_writable {
+                true => InitFlags::FUSE_BIG_WRITES,
+                false => InitFlags::FUSE_ASYNC_DIO,
+            },
         ] {
             config.add_capabilities(wish).ok();
         }
         let kernel = config.capabilities();
-        self.kernel_opens = kernel.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
-        self.kernel_opens_folders = kernel.contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
+        let opens = |flag| !self.is_writable && kernel.contains(flag);
+        self.kernel_opens = opens(InitFlags::FUSE_NO_OPEN_SUPPORT);
+        self.kernel_opens_folders = opens(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
         Ok(())
     }
 
@@ -189,7 +224,14 @@ impl Filesystem for FileSystem {
         self.pool.send(Task::Link { ino: ino.into(), reply });
     }
 
-    fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if self.is_writable {
+            let keep = FopenFlags::FOPEN_KEEP_CACHE;
+            return self.run(move |service| match service.tree.open_for(ino.into(), flags.0) {
+                Ok(()) => reply.opened(FileHandle(0), keep),
+                Err(error) => reply.error(errno(&error)),
+            });
+        }
         if self.kernel_opens {
             reply.error(Errno::ENOSYS);
         } else {
@@ -224,6 +266,9 @@ impl Filesystem for FileSystem {
     }
 
     fn opendir(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        if self.is_writable {
+            return reply.opened(self.service.listings.open(), FopenFlags::empty());
+        }
         if self.kernel_opens_folders {
             reply.error(Errno::ENOSYS);
         } else {
@@ -236,10 +281,13 @@ impl Filesystem for FileSystem {
         &self,
         _req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         offset: u64,
         reply: ReplyDirectory,
     ) {
+        if self.is_writable {
+            return self.run(move |service| service.list_open(ino.into(), (fh, offset), reply));
+        }
         self.pool.send(Task::List { ino: ino.into(), from: offset, reply });
     }
 
@@ -260,12 +308,267 @@ impl Filesystem for FileSystem {
         }
     }
 
+    fn releasedir(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.service.listings.close(fh);
+        reply.ok();
+    }
+
+    fn release(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.run(move |service| {
+            service.tree.close(ino.into());
+            reply.ok();
+        });
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let data = data.to_vec();
+        self.run(move |service| service.write(ino.into(), (offset, &data, flags.0), reply));
+    }
+
+    fn fsync(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        is_data: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.run(move |service| writing::answer(reply, service.tree.sync(ino.into(), is_data)));
+    }
+
+    fn fsyncdir(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        _is_data: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.run(move |service| writing::answer(reply, service.tree.sync_folder(ino.into())));
+    }
+
+    fn fallocate(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        self.run(move |service| {
+            let ino = ino.into();
+            let allocated = service.tree.allocate(ino, (offset, length), mode);
+            service.changed(allocated, &[service.inode(ino)], move |done| {
+                writing::answer(reply, done);
+            });
+        });
+    }
+
+    fn setattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let (asker, size_bytes) = (self.asker(req), size);
+        let change = Change { mode, uid, gid, size_bytes, accessed: atime, modified: mtime };
+        self.run(move |service| {
+            let ino = ino.into();
+            let changed = service.tree.change(ino, &change, asker);
+            service.changed(changed, &[service.inode(ino)], move |changed| match changed {
+                Ok(attr) => reply.attr(&KEEP, &attr),
+                Err(error) => reply.error(errno(&error)),
+            });
+        });
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (parent, name, asker) = (parent.into(), name.to_owned(), self.asker(req));
+        self.run(move |service| {
+            let made = service.tree.create((parent, &name), (mode, flags), asker);
+            service.made(parent, made, move |made| match made {
+                Ok(Found { attr, generation, .. }) => {
+                    let (generation, keep) = (Generation(generation), FopenFlags::FOPEN_KEEP_CACHE);
+                    reply.created(&KEEP, &attr, generation, FileHandle(0), keep);
+                }
+                Err(error) => reply.error(errno(&error)),
+            });
+        });
+    }
+
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let (parent, name, asker) = (parent.into(), name.to_owned(), self.asker(req));
+        self.run(move |service| {
+            let made = service.tree.make_node((parent, &name), (mode, rdev.into()), asker);
+            service.made(parent, made, move |made| writing::answer_made(reply, made));
+        });
+    }
+
+    fn mkdir(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let (parent, name, asker) = (parent.into(), name.to_owned(), self.asker(req));
+        self.run(move |service| {
+            let made = service.tree.make_folder((parent, &name), mode, asker);
+            service.made(parent, made, move |made| writing::answer_made(reply, made));
+        });
+    }
+
+    fn symlink(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        link_name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let (parent, name, asker) = (parent.into(), link_name.to_owned(), self.asker(req));
+        let target = target.to_owned();
+        self.run(move |service| {
+            let made = service.tree.make_link((parent, &name), &target, asker);
+            service.made(parent, made, move |made| writing::answer_made(reply, made));
+        });
+    }
+
+    fn link(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        newparent: INodeNo,
+        newname: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let (parent, name, asker) = (newparent.into(), newname.to_owned(), self.asker(req));
+        self.run(move |service| {
+            let linked = service.tree.add_name(ino.into(), (parent, &name), asker);
+            service.made(parent, linked, move |linked| writing::answer_made(reply, linked));
+        });
+    }
+
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (parent, name, asker) = (parent.into(), name.to_owned(), self.asker(req));
+        self.run(move |service| {
+            service.remove((parent, &name), AtFlags::empty(), asker, reply);
+        });
+    }
+
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (parent, name, asker) = (parent.into(), name.to_owned(), self.asker(req));
+        self.run(move |service| {
+            service.remove((parent, &name), AtFlags::REMOVEDIR, asker, reply);
+        });
+    }
+
+    fn rename(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (parent, name, asker) = (parent.into(), name.to_owned(), self.asker(req));
+        let (to, to_name) = (newparent.into(), newname.to_owned());
+        let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
+        self.run(move |service| {
+            let renamed = service.tree.rename((parent, &name), (to, &to_name), flags, asker);
+            let mut folders = vec![service.blocks(parent, 0, BLOCK_BYTES)];
+            if to != parent {
+                folders.push(service.blocks(to, 0, BLOCK_BYTES));
+            }
+            service.changed(renamed, &folders, move |renamed| writing::answer(reply, renamed));
+        });
+    }
+
     fn listxattr(&self, _req: &Request, _ino: INodeNo, _size: u32, reply: ReplyXattr) {
         reply.error(Errno::ENOSYS);
     }
 }
 
+/// Gives the answer to a lookup.
+pub(crate) fn answer_entry(reply: ReplyEntry, found: &Found) {
+    reply.entry(&KEEP, &found.attr, Generation(found.generation));
+}
+
+/// Lists entries from one on, as many as fit.
+pub(crate) fn answer_list(mut reply: ReplyDirectory, entries: &[Entry], from: u64) {
+    for (index, entry) in entries.iter().enumerate().skip(from as usize) {
+        let next = index as u64 + 1;
+        if reply.add(INodeNo(entry.ino.0), next, entry.kind, &entry.name) {
+            break;
+        }
+    }
+    reply.ok();
+}
+
 /// The error number that a program gets.
-fn errno(error: &io::Error) -> Errno {
+pub(crate) fn errno(error: &io::Error) -> Errno {
     Errno::from_i32(error.raw_os_error().unwrap_or(libc::EIO))
 }

@@ -1,6 +1,7 @@
 //! Storage as slow as wanted, for experiments and tests: an emulated disk array, and a slow object store ([`store`]).
 //!
-//! The array is a real folder served at the pace of modelled disks: a read-only FUSE file system. Every uncached read,
+//! The array is a real folder served at the pace of modelled disks: a FUSE file system, read-only unless it is asked to
+//! take writes. Every uncached read,
 //! and the first lookup of every inode, takes as long as the device models of `foretell-sim` say, times a scale. The
 //! kernel, its page cache, its read-ahead and the program are real; only the service time is modelled. Mounting again
 //! gives a cold cache without root.
@@ -12,6 +13,7 @@
 //! * `model` queues the requests, and knows in the array's own time when each disk completes which.
 //! * `scheduler` keeps the array's time in step with real time and passes on completed reads.
 //! * `pool` reads the bytes from the folder (`tree`) and answers the kernel.
+//! * `writing` makes changes in the folder first, and then has the disks write.
 //! * `mount` starts all of that and takes it down.
 //!
 //! Times in a [`Report`] are seconds of the array's clock: real seconds divided by the time scale.
@@ -27,6 +29,7 @@ mod scheduler;
 mod status;
 pub mod store;
 mod tree;
+mod writing;
 
 pub use error::ArrayError;
 pub use foretell_mount::{Ending, MountError};

@@ -1,13 +1,13 @@
 //! The array in its own time: the striper's queues, the drives, and when each request is done.
 //!
-//! The model has no thread and no clock; the scheduler tells it the time. A *job* is one read of the file system:
-//! requests to one or more disks, and a task that is handed back when the last request is done.
+//! The model has no thread and no clock; the scheduler tells it the time. A *job* is one read or write of the file
+//! system: requests to one or more disks, and a task that is handed back when the last request is done.
 //!
 //! * Requests that arrive for a disk wait in the striper's queue (`foretell_policy::queue`, in the array's order).
 //! * Up to `outstanding` requests are at the drive, which serves next the one that it can begin soonest.
 //! * A disk that completes a request at time t begins the next at t, however late the scheduler notices. So the array's
 //!   time does not drift.
-//! * All reads have the queue's class *demand*, because a file system does not see whether a program waits for a read.
+//! * All requests have the queue's class *demand*, because a file system does not see whether a program waits for a read.
 //!
 //! Invariants: a disk is idle only if nothing waits for it. The caller completes everything due before it submits, so
 //! the model never sees time go back. Every job is handed back exactly once.
@@ -28,11 +28,19 @@ use crate::report::{Report, Statistics};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct JobId(u64);
 
+/// What a job does with its sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
 /// One request of a job.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     job: JobId,
     request: Request,
+    access: Access,
 }
 
 /// A request in service.
@@ -89,7 +97,7 @@ impl<T> ArrayModel<T> {
     pub(crate) fn submit(
         &mut self,
         now: Nanos,
-        requests: &[(DiskIndex, Request)],
+        (access, requests): (Access, &[(DiskIndex, Request)]),
         task: T,
     ) -> Option<T> {
         if requests.is_empty() {
@@ -101,7 +109,7 @@ impl<T> ArrayModel<T> {
         for &(DiskIndex(index), request) in requests {
             let disk = &mut self.disks[index];
             let position = disk.device.position_of(request.sector);
-            disk.queue.push(Class::Demand, position, Part { job, request });
+            disk.queue.push(Class::Demand, position, Part { job, request, access });
             let length = disk.queue.len() + disk.held.len() + disk.serving;
             self.statistics.queued(index, length);
         }
@@ -122,7 +130,7 @@ impl<T> ArrayModel<T> {
             let Some(Reverse((end, serial, index))) = self.ends.pop() else { break };
             let ended = self.in_service.remove(&serial);
             let InService { part, service } = ended.expect("invariant: each end has its service");
-            self.statistics.served(index, end, part.request, &service);
+            self.statistics.served(index, end, (part.access, part.request), &service);
             let disk = &mut self.disks[index];
             disk.serving -= 1;
             disk.queue.completed();
@@ -170,7 +178,10 @@ impl<T> ArrayModel<T> {
         while disk.serving < disk.device.slots()
             && let Some(part) = disk.held.take_next(disk.device.as_ref(), now)
         {
-            let service = disk.device.service(now, part.request);
+            let service = match part.access {
+                Access::Read => disk.device.service(now, part.request),
+                Access::Write => disk.device.write(now, part.request),
+            };
             disk.serving += 1;
             let serial = self.next_service;
             self.next_service += 1;
@@ -212,7 +223,7 @@ mod tests {
     fn all_at_once(options: &ArrayOptions, count: usize) -> (Nanos, Report) {
         let mut model = ArrayModel::new(options);
         for (task, request) in scattered(count, options.disks as u64).into_iter().enumerate() {
-            model.submit(Nanos::ZERO, &[request], task);
+            model.submit(Nanos::ZERO, (Access::Read, &[request]), task);
         }
         drain(&mut model)
     }
@@ -251,7 +262,7 @@ mod tests {
         let mut model = ArrayModel::new(&options(2, Order::Scan, 5));
         let near = (DiskIndex(0), Request { sector: 0, sectors: 8 });
         let far = (DiskIndex(1), Request { sector: 2_000_000, sectors: 64 });
-        assert!(model.submit(Nanos::ZERO, &[near, far], 7).is_none());
+        assert!(model.submit(Nanos::ZERO, (Access::Read, &[near, far]), 7).is_none());
         let mut done = Vec::new();
         let first = model.next_end().expect("two are under way");
         model.advance(first, |task| done.push(task));
@@ -266,7 +277,7 @@ mod tests {
         let serve = |step: Nanos| {
             let mut model = ArrayModel::new(&options(1, Order::Scan, 5));
             for (task, request) in scattered(50, 1).into_iter().enumerate() {
-                model.submit(Nanos::ZERO, &[request], task);
+                model.submit(Nanos::ZERO, (Access::Read, &[request]), task);
             }
             let mut now = Nanos::ZERO;
             while !model.is_idle() {
@@ -277,6 +288,21 @@ mod tests {
             (report.disks[0].busy_s, report.disks[0].cylinders_travelled)
         };
         assert_eq!(serve(Nanos::from_millis(0.1)), serve(Nanos::from_secs(5.0)));
+    }
+
+    #[test]
+    fn writes_move_the_arm_and_are_counted_apart_from_reads() {
+        let mut model = ArrayModel::new(&options(1, Order::Fifo, 1));
+        // Read-ahead would serve the second request if it were a read.
+        let first = (DiskIndex(0), Request { sector: 0, sectors: 8 });
+        let next = (DiskIndex(0), Request { sector: 8, sectors: 8 });
+        for (access, request) in [(Access::Read, first), (Access::Write, next)] {
+            model.submit(model.next_end().unwrap_or(Nanos::ZERO), (access, &[request]), 0);
+        }
+        let (_, report) = drain(&mut model);
+        assert_eq!((report.requests, report.writes), (2, 1));
+        assert_eq!((report.bytes, report.bytes_written), (4096, 4096));
+        assert_eq!(report.disks[0].cache_hits, 0);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! An array's life: its mount, and the threads behind it.
 //!
 //! A mounted array has these threads: two that take in the kernel's requests, one that waits for them to end, one for
-//! the disks' time, and three that answer.
+//! the disks' time, and three that answer (eight if it is writable).
 //!
 //! Unmounting first lets the disks finish, for at most two seconds. Requests that come later are answered without
 //! delay. Then the mount goes ([`foretell_mount::point`]), and the threads. If a program still uses the array, the
@@ -24,11 +24,14 @@ use crate::pool;
 use crate::report::Report;
 use crate::scheduler::Scheduler;
 use crate::tree::Tree;
+use crate::writing::Listings;
 
 /// Threads that take in the kernel's requests.
 const SESSION_THREADS: usize = 2;
 /// Threads that read the backing folder and answer.
 const REPLY_THREADS: usize = 3;
+/// As many on a writable array, so that some are left while others wait for the backing folder's disk (fsync).
+const WRITABLE_REPLY_THREADS: usize = 8;
 /// How long unmounting lets the disks work on requests in flight.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
 /// Files that a sequential layout places one after another. Each further file has a place of its own.
@@ -102,6 +105,9 @@ impl Array {
     ///
     /// A crashed array at `mountpoint` is removed first. A sequential layout walks the folder once, up to 100,000
     /// files.
+    ///
+    /// If it is writable, this process should have no umask of its own: the kernel has applied that of the program, and
+    /// this one would be taken from the modes too.
     pub fn mount(
         backing: &Path,
         mountpoint: &Path,
@@ -117,7 +123,7 @@ impl Array {
         }
         let mount_options = MountOptions {
             source: root.to_string_lossy().into_owned(),
-            is_read_only: true,
+            is_read_only: !options.writable,
             // Without root, sharing with other users would need a line in /etc/fuse.conf.
             is_for_all: point::is_root(),
             threads: SESSION_THREADS,
@@ -131,14 +137,16 @@ impl Array {
             striping: options.striping(),
             scheduler: Arc::clone(&scheduler),
             metadata: options.metadata,
+            listings: Listings::default(),
         });
         let mut threads = Threads { scheduler, pool, threads: Vec::new(), is_left_serving: false };
         let replier = Arc::clone(&service);
+        let repliers = if options.writable { WRITABLE_REPLY_THREADS } else { REPLY_THREADS };
         threads.threads =
-            pool::start(REPLY_THREADS, &threads.pool, move |task| replier.carry_out(task))?;
+            pool::start(repliers, &threads.pool, move |task| replier.carry_out(task))?;
         let disks = threads.scheduler.start()?;
         threads.threads.push(disks);
-        let file_system = FileSystem::new(service, threads.pool.clone());
+        let file_system = FileSystem::new(service, threads.pool.clone(), options.writable);
         let mount = point.serve(file_system, &mount_options)?;
         Ok(Array { mount, threads })
     }

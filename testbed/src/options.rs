@@ -70,6 +70,8 @@ pub struct ArrayOptions {
     pub layout: LayoutKind,
     /// Whether the first lookup of an inode costs a read.
     pub metadata: bool,
+    /// Whether programs may write. What they write goes to the backing folder.
+    pub writable: bool,
     /// Seed of all random choices: places of an aged layout, latencies of flat devices.
     pub seed: u64,
 }
@@ -85,6 +87,7 @@ impl Default for ArrayOptions {
             time_scale: 0.25,
             layout: LayoutKind::Sequential,
             metadata: true,
+            writable: false,
             seed: 0,
         }
     }

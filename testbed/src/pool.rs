@@ -11,17 +11,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use fuser::{FileAttr, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyStatfs};
+use fuser::{ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyStatfs};
 
 use crate::error::ArrayError;
-use crate::tree::Ino;
+use crate::file_system::Service;
+use crate::tree::{Found, Ino};
 
 /// Something to do in the backing folder, and the reply to give.
 pub(crate) enum Task {
     /// Find a name. May cost a read of the inode.
     Lookup { parent: Ino, name: OsString, reply: ReplyEntry },
     /// The inode has been read: give the answer.
-    Entry { attr: FileAttr, reply: ReplyEntry },
+    Entry { found: Found, reply: ReplyEntry },
     /// Attributes of a known inode.
     Attributes { ino: Ino, reply: ReplyAttr },
     /// The blocks have been read: give the bytes.
@@ -30,6 +31,8 @@ pub(crate) enum Task {
     List { ino: Ino, from: u64, reply: ReplyDirectory },
     /// The target of a symbolic link.
     Link { ino: Ino, reply: ReplyData },
+    /// Change something, or give the answer to a change.
+    Do(Box<dyn FnOnce(&Service) + Send>),
     /// Sizes of the backing file system.
     FileSystem { reply: ReplyStatfs },
 }

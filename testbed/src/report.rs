@@ -4,6 +4,8 @@ use foretell_policy::Nanos;
 use foretell_sim::device::{Request, Service};
 use serde::{Deserialize, Serialize};
 
+use crate::model::Access;
+
 /// Bins of a timeline. When more are needed, their width doubles.
 const BINS_MAX: usize = 2048;
 /// The first width of a bin, 10 ms.
@@ -18,14 +20,20 @@ pub struct Report {
     pub time_scale: f64,
     /// Length of the reported time.
     pub elapsed_s: f64,
-    /// Requests to all disks.
+    /// Requests to all disks, reads and writes.
     pub requests: u64,
+    /// Requests to all disks that wrote.
+    pub writes: u64,
     /// Bytes read from all disks.
     pub bytes: u64,
+    /// Bytes written to all disks.
+    pub bytes_written: u64,
     /// Requests for which an arm moved.
     pub seeks: u64,
     /// Reads for inodes and folders, not for data.
     pub metadata_reads: u64,
+    /// Changes of names and attributes, each of which wrote blocks of inodes and folders.
+    pub metadata_writes: u64,
     /// Busy time of the busiest disk. No run over this array can be shorter.
     pub busiest_disk_s: f64,
     /// Whether a program still used the array when it was unmounted. The detached array then serves that program until
@@ -40,12 +48,16 @@ pub struct Report {
 /// What one disk did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiskReport {
-    /// Requests done.
+    /// Requests done, reads and writes.
     pub requests: u64,
+    /// Requests done that wrote.
+    pub writes: u64,
     /// Sectors of 512 bytes read.
     pub sectors: u64,
     /// Bytes read.
     pub bytes: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
     /// Time spent on requests. For a device of several slots, the mean over its slots.
     pub busy_s: f64,
     /// Part of `busy_s`: in the controller, or before the first byte of a flat device.
@@ -74,6 +86,7 @@ pub(crate) struct Statistics {
     since: Nanos,
     bin: Nanos,
     metadata_reads: u64,
+    metadata_writes: u64,
     disks: Vec<DiskStatistics>,
 }
 
@@ -81,7 +94,9 @@ pub(crate) struct Statistics {
 struct DiskStatistics {
     slots: u64,
     requests: u64,
+    writes: u64,
     sectors: u64,
+    sectors_written: u64,
     overhead: Nanos,
     seek: Nanos,
     rotation: Nanos,
@@ -99,7 +114,9 @@ impl DiskStatistics {
         DiskStatistics {
             slots,
             requests: 0,
+            writes: 0,
             sectors: 0,
+            sectors_written: 0,
             overhead: Nanos::ZERO,
             seek: Nanos::ZERO,
             rotation: Nanos::ZERO,
@@ -119,8 +136,10 @@ impl DiskStatistics {
         let share = |&nanos: &u64| nanos as f64 / (bin.0 as f64 * slots);
         DiskReport {
             requests: self.requests,
+            writes: self.writes,
             sectors: self.sectors,
             bytes: self.sectors * foretell_sim::SECTOR_BYTES,
+            bytes_written: self.sectors_written * foretell_sim::SECTOR_BYTES,
             busy_s: part(busy),
             overhead_s: part(self.overhead),
             seek_s: part(self.seek),
@@ -139,7 +158,13 @@ impl Statistics {
     /// Counters at zero for devices with these numbers of slots.
     pub(crate) fn new(slots: impl IntoIterator<Item = usize>) -> Self {
         let disks = slots.into_iter().map(|slots| DiskStatistics::new(slots as u64)).collect();
-        Statistics { since: Nanos::ZERO, bin: BIN_FIRST, metadata_reads: 0, disks }
+        Statistics {
+            since: Nanos::ZERO,
+            bin: BIN_FIRST,
+            metadata_reads: 0,
+            metadata_writes: 0,
+            disks,
+        }
     }
 
     /// Resets everything at `now`. A request in service counts as a whole when it ends.
@@ -151,6 +176,7 @@ impl Statistics {
             since: now,
             bin: BIN_FIRST,
             metadata_reads: 0,
+            metadata_writes: 0,
             disks: std::mem::take(&mut self.disks),
         };
     }
@@ -164,11 +190,27 @@ impl Statistics {
         self.metadata_reads += 1;
     }
 
+    pub(crate) fn metadata_written(&mut self) {
+        self.metadata_writes += 1;
+    }
+
     /// Counts a request that took `service` and ended at `end`.
-    pub(crate) fn served(&mut self, disk: usize, end: Nanos, request: Request, service: &Service) {
+    pub(crate) fn served(
+        &mut self,
+        disk: usize,
+        end: Nanos,
+        (access, request): (Access, Request),
+        service: &Service,
+    ) {
         let counters = &mut self.disks[disk];
         counters.requests += 1;
-        counters.sectors += request.sectors;
+        match access {
+            Access::Read => counters.sectors += request.sectors,
+            Access::Write => {
+                counters.writes += 1;
+                counters.sectors_written += request.sectors;
+            }
+        }
         counters.overhead += service.overhead;
         counters.seek += service.seek;
         counters.rotation += service.rotation;
@@ -209,9 +251,12 @@ impl Statistics {
             time_scale,
             elapsed_s: now.saturating_sub(self.since).as_secs(),
             requests: disks.iter().map(|disk| disk.requests).sum(),
+            writes: disks.iter().map(|disk| disk.writes).sum(),
             bytes: disks.iter().map(|disk| disk.bytes).sum(),
+            bytes_written: disks.iter().map(|disk| disk.bytes_written).sum(),
             seeks: disks.iter().map(|disk| disk.seeks).sum(),
             metadata_reads: self.metadata_reads,
+            metadata_writes: self.metadata_writes,
             busiest_disk_s: disks.iter().map(|disk| disk.busy_s).fold(0.0, f64::max),
             in_use_after_unmount: false,
             bin_s: self.bin.as_secs(),
@@ -231,7 +276,7 @@ mod tests {
         for i in 0..10_000u64 {
             let service = Service { transfer: Nanos::from_millis(3.0), ..Service::default() };
             let end = Nanos::from_millis(i as f64 * 7.0 + 3.0);
-            statistics.served((i % 2) as usize, end, request, &service);
+            statistics.served((i % 2) as usize, end, (Access::Read, request), &service);
         }
         let report = statistics.report(Nanos::from_secs(70.0), 1.0);
         for disk in &report.disks {

@@ -15,7 +15,7 @@ use foretell_sim::array::DiskIndex;
 use foretell_sim::device::Request;
 
 use crate::error::ArrayError;
-use crate::model::ArrayModel;
+use crate::model::{Access, ArrayModel};
 use crate::options::ArrayOptions;
 use crate::pool::{Sender, Task};
 use crate::report::Report;
@@ -39,11 +39,22 @@ impl Clock {
     }
 }
 
-/// What a job reads.
+/// What a job reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     Data,
     Metadata,
+    WriteData,
+    WriteMetadata,
+}
+
+impl Reason {
+    fn access(self) -> Access {
+        match self {
+            Reason::Data | Reason::Metadata => Access::Read,
+            Reason::WriteData | Reason::WriteMetadata => Access::Write,
+        }
+    }
 }
 
 struct State {
@@ -91,11 +102,13 @@ impl Scheduler {
         }
         let now = self.clock.now();
         state.model.advance(now, |task| self.pool.send(task));
-        if reason == Reason::Metadata {
-            state.model.statistics_mut().metadata_read();
+        match reason {
+            Reason::Metadata => state.model.statistics_mut().metadata_read(),
+            Reason::WriteMetadata => state.model.statistics_mut().metadata_written(),
+            Reason::Data | Reason::WriteData => {}
         }
         let before = state.model.next_end();
-        let at_once = state.model.submit(now, requests, task);
+        let at_once = state.model.submit(now, (reason.access(), requests), task);
         let sooner = state.model.next_end() < before || before.is_none();
         drop(state);
         if sooner {

@@ -8,9 +8,13 @@
 //! Names are resolved below the folder ([`beneath`](foretell_cache::backend::beneath)), whatever takes their place
 //! meanwhile.
 //!
-//! Inodes that were looked up are kept as (parent, name) until unmounting, however often the kernel forgets them,
+//! Inodes that were looked up are kept with their names until unmounting, however often the kernel forgets them,
 //! because only the first lookup costs a read. Open files are kept in a small cache. If a file is moved or removed in
 //! the backing folder, programs see that folder's error. A change of attributes shows only after mounting again.
+//!
+//! What programs change through the array, and what they have open on a writable one, is in `changes`.
+
+mod changes;
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -21,7 +25,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use foretell_cache::backend::beneath::{Beneath, Links, REFUSED};
@@ -29,6 +33,9 @@ use foretell_sim::layout::FileId;
 use foretell_sim::random::hash;
 use fuser::{FileAttr, FileType, INodeNo};
 use rustix::fs::{Dir, OFlags, StatVfs};
+
+pub(crate) use changes::Change;
+use changes::Opened;
 
 /// Backing files kept open.
 const OPEN_FILES_MAX: usize = 128;
@@ -58,13 +65,35 @@ impl From<INodeNo> for Ino {
     }
 }
 
-/// An inode that has been looked up.
+/// An inode that has been looked up, or made.
 #[derive(Debug)]
 struct Node {
-    parent: Ino,
-    name: OsString,
+    /// The folders and names by which the kernel knows it, oldest first. Empty if they are all removed.
+    names: Mutex<Vec<(Ino, OsString)>>,
+    /// Tells an inode from an earlier one of the same number.
+    generation: u64,
     size_bytes: AtomicU64,
     listed: AtomicBool,
+}
+
+impl Node {
+    fn new(parent: Ino, name: &OsStr, size_bytes: u64) -> Self {
+        Node {
+            names: Mutex::new(vec![(parent, name.to_owned())]),
+            generation: 0,
+            size_bytes: AtomicU64::new(size_bytes),
+            listed: AtomicBool::new(false),
+        }
+    }
+
+    fn names(&self) -> MutexGuard<'_, Vec<(Ino, OsString)>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The folder and the name by which it is found. Fails if it has no name any more.
+    fn place(&self) -> io::Result<(Ino, OsString)> {
+        self.names().first().cloned().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))
+    }
 }
 
 /// An entry of a folder.
@@ -73,6 +102,15 @@ pub(crate) struct Entry {
     pub(crate) ino: Ino,
     pub(crate) kind: FileType,
     pub(crate) name: OsString,
+}
+
+/// What a lookup has found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) attr: FileAttr,
+    pub(crate) generation: u64,
+    /// Whether this is the inode's first lookup.
+    pub(crate) is_first: bool,
 }
 
 /// A map that evicts the least recently used entry.
@@ -117,6 +155,12 @@ pub(crate) struct Tree {
     nodes: RwLock<HashMap<Ino, Arc<Node>>>,
     open: Mutex<Recent<File>>,
     listings: Mutex<Recent<Vec<Entry>>>,
+    /// Held while a path is in use, and for writing while names change.
+    names: RwLock<()>,
+    /// What programs have open. Empty on a read-only array, where the kernel opens by itself.
+    opened: Mutex<HashMap<Ino, Opened>>,
+    /// The last generation given to a file that was made.
+    generation: AtomicU64,
 }
 
 impl Tree {
@@ -124,12 +168,7 @@ impl Tree {
     pub(crate) fn new(root: PathBuf) -> io::Result<Self> {
         let metadata = fs::metadata(&root)?;
         fs::read_dir(&root)?;
-        let node = Node {
-            parent: Ino::ROOT,
-            name: OsString::new(),
-            size_bytes: AtomicU64::new(metadata.len()),
-            listed: AtomicBool::new(false),
-        };
+        let node = Node::new(Ino::ROOT, OsStr::new(""), metadata.len());
         Ok(Tree {
             beneath: Beneath::new(&root)?,
             root,
@@ -138,33 +177,40 @@ impl Tree {
             nodes: RwLock::new(HashMap::from([(Ino::ROOT, Arc::new(node))])),
             open: Mutex::new(Recent::new(OPEN_FILES_MAX)),
             listings: Mutex::new(Recent::new(LISTINGS_MAX)),
+            names: RwLock::new(()),
+            opened: Mutex::default(),
+            generation: AtomicU64::new(0),
         })
     }
 
-    /// Finds `name` in a folder. The flag says whether this is the inode's first lookup.
-    pub(crate) fn lookup(&self, parent: Ino, name: &OsStr) -> io::Result<(FileAttr, bool)> {
+    /// Finds `name` in a folder.
+    pub(crate) fn lookup(&self, parent: Ino, name: &OsStr) -> io::Result<Found> {
+        let _names = self.read_names();
         let metadata = self.metadata(&self.path(parent)?.join(name))?;
         let ino = self.number(metadata.dev(), metadata.ino());
         let attr = attributes(ino, &metadata)?;
         let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
-        let known = nodes.get(&ino);
-        if let Some(node) = known {
+        if let Some(node) = nodes.get(&ino) {
             node.size_bytes.store(metadata.len(), Ordering::Relaxed);
-            return Ok((attr, false));
+            let mut names = node.names();
+            if !names.iter().any(|known| (known.0, &*known.1) == (parent, name)) {
+                names.push((parent, name.to_owned()));
+            }
+            return Ok(Found { attr, generation: node.generation, is_first: false });
         }
-        let node = Node {
-            parent,
-            name: name.to_owned(),
-            size_bytes: AtomicU64::new(metadata.len()),
-            listed: AtomicBool::new(false),
-        };
-        nodes.insert(ino, Arc::new(node));
-        Ok((attr, true))
+        nodes.insert(ino, Arc::new(Node::new(parent, name, metadata.len())));
+        Ok(Found { attr, generation: 0, is_first: true })
     }
 
     /// Attributes of a known inode.
     pub(crate) fn attributes(&self, ino: Ino) -> io::Result<FileAttr> {
-        let metadata = self.metadata(&self.path(ino)?)?;
+        let metadata = match self.opened(ino) {
+            Some(file) => file.metadata()?,
+            None => {
+                let _names = self.read_names();
+                self.metadata(&self.path(ino)?)?
+            }
+        };
         let node = self.node(ino)?;
         node.size_bytes.store(metadata.len(), Ordering::Relaxed);
         attributes(ino, &metadata)
@@ -182,7 +228,10 @@ impl Tree {
 
     /// Reads up to `len` bytes from `offset`; fewer if the file ends before.
     pub(crate) fn read(&self, ino: Ino, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-        let file = self.open(ino)?;
+        let file = match self.reader(ino) {
+            Some(file) => file,
+            None => self.open(ino)?,
+        };
         let mut buffer = vec![0; len];
         let mut filled = 0;
         while filled < len {
@@ -204,10 +253,19 @@ impl Tree {
         if let Some(entries) = kept {
             return Ok(entries);
         }
+        let entries = Arc::new(self.list_now(ino)?);
+        let mut listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
+        listings.insert(ino, Arc::clone(&entries));
+        Ok(entries)
+    }
+
+    /// As [`list`](Self::list), asking the backing folder anew.
+    pub(crate) fn list_now(&self, ino: Ino) -> io::Result<Vec<Entry>> {
+        let _names = self.read_names();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let folder = fs::File::from(self.beneath_open(&self.path(ino)?, flags)?);
         let device = folder.metadata()?.dev();
-        let parent = self.node(ino)?.parent;
+        let (parent, _) = self.node(ino)?.place()?;
         let dot = |ino, name: &str| Entry { ino, kind: FileType::Directory, name: name.into() };
         let mut entries = vec![dot(ino, "."), dot(parent, "..")];
         for entry in Dir::read_from(&folder)? {
@@ -218,14 +276,12 @@ impl Tree {
                 entries.push(Entry { ino, kind, name });
             }
         }
-        let entries = Arc::new(entries);
-        let mut listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
-        listings.insert(ino, Arc::clone(&entries));
         Ok(entries)
     }
 
     /// The target of a symbolic link.
     pub(crate) fn link(&self, ino: Ino) -> io::Result<PathBuf> {
+        let _names = self.read_names();
         let link = self.beneath_open(&self.path(ino)?, OFlags::PATH | OFlags::NOFOLLOW)?;
         let target = rustix::fs::readlinkat(&link, "", Vec::new())?;
         Ok(OsString::from_vec(target.into_bytes()).into())
@@ -293,17 +349,17 @@ impl Tree {
         nodes.get(&ino).cloned().ok_or_else(|| io::Error::from_raw_os_error(libc::ESTALE))
     }
 
-    /// The path of an inode below the folder.
+    /// The path of an inode below the folder. The caller holds `names`, as the path is good no longer than that.
     fn path(&self, ino: Ino) -> io::Result<PathBuf> {
         let mut names = Vec::new();
         let mut at = ino;
         while at != Ino::ROOT {
-            let node = self.node(at)?;
-            at = node.parent;
-            names.push(node);
+            let (parent, name) = self.node(at)?.place()?;
+            at = parent;
+            names.push(name);
         }
         let mut path = PathBuf::new();
-        path.extend(names.iter().rev().map(|node| &node.name));
+        path.extend(names.iter().rev());
         Ok(path)
     }
 
@@ -312,6 +368,7 @@ impl Tree {
         if let Some(file) = kept {
             return Ok(file);
         }
+        let _names = self.read_names();
         // Without blocking, as the name may stand for a pipe by now.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = Arc::new(File::from(self.beneath_open(&self.path(ino)?, flags)?));

@@ -27,7 +27,8 @@ fn time_of(seconds: i64, nanoseconds: u64) -> SystemTime {
     }
 }
 
-pub(super) fn timespec(time: Option<TimeOrNow>) -> Timespec {
+/// A time as `utimensat` takes it; `None` leaves the file's time as it is.
+pub fn timespec(time: Option<TimeOrNow>) -> Timespec {
     let fixed = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
     match time {
         None => fixed(libc::UTIME_OMIT),

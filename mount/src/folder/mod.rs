@@ -16,7 +16,8 @@ mod owner;
 mod pages;
 mod tree;
 
+pub use attributes::timespec;
 pub(crate) use file_system::FileSystem;
 pub(crate) use open::{Directory, OpenContent};
-pub(crate) use owner::can_act_for_others;
+pub use owner::{Owner, act_for, can_act_for_others};
 pub(crate) use tree::Tree;

@@ -17,7 +17,7 @@ use rustix::io::{Errno, Result};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 /// The user and group that make a request.
-pub(crate) type Owner = (u32, u32);
+pub type Owner = (u32, u32);
 
 /// An invalid user or group: setting it changes nothing.
 const NOBODY: u32 = u32::MAX;
@@ -63,8 +63,8 @@ fn leave_groups() -> Result<()> {
     }
 }
 
-/// Whether this process can act as other users.
-pub(crate) fn can_act_for_others() -> bool {
+/// Whether this process can act as other users, for [`act_for`].
+pub fn can_act_for_others() -> bool {
     act_for(Some((65_534, 65_534)), || Ok(())).is_ok()
 }
 
@@ -103,7 +103,10 @@ impl Drop for Acting {
 }
 
 /// Does something as `owner`, or as this process if there is none.
-pub(super) fn act_for<T>(owner: Option<Owner>, act: impl FnOnce() -> Result<T>) -> Result<T> {
+///
+/// # Errors
+/// The error of `act`, and `EPERM` if this process cannot act as others.
+pub fn act_for<T>(owner: Option<Owner>, act: impl FnOnce() -> Result<T>) -> Result<T> {
     let _acting = owner.map(|owner| Acting::begin(owner, ABOVE_OWNERS)).transpose()?;
     act()
 }

@@ -20,6 +20,9 @@
 //! way B after one of way C takes the media's time and the bus's. After that, the drive has read ahead to the fence: B costs
 //! what A costs, plus the seek to another cylinder.
 //!
+//! A write goes to the medium before it is acknowledged: way C, whatever the cache holds. It takes the arm away from the
+//! read-ahead and empties the cache, so that no later read finds sectors as they were before.
+//!
 //! Invariants: a request never ends before `start + overhead`; the state is a function of the requests served.
 //! Nothing is computed between requests: the progress of the read-ahead is derived from the time of the next
 //! call, and its end is computed once, on first use.
@@ -359,6 +362,36 @@ impl Device for Disk {
             transfer: mechanical.transfer,
             cylinders_travelled: from.abs_diff(mechanical.track.cylinder),
             cache_hit,
+        }
+    }
+
+    fn write(&mut self, start: Nanos, request: Request) -> Service {
+        let overhead = self.spec.overhead;
+        let from = self.track_at(start);
+        let bus = match self.spec.reading {
+            Reading::Streamed => Nanos::ZERO,
+            Reading::Stored => self.bus_time(request), // All of it comes before the first sector is written.
+        };
+        let begin = start + overhead + bus;
+        let motion = self.read_media(from, begin, request.sector, request.sectors);
+        let end = request.end();
+        let track = motion.track;
+        let since = motion.end;
+        self.set_ahead(ReadAhead {
+            from: end,
+            next: end,
+            limit: end,
+            since,
+            track,
+            streams: false,
+        });
+        Service {
+            overhead,
+            seek: motion.seek,
+            rotation: motion.rotation,
+            transfer: motion.transfer + bus,
+            cylinders_travelled: from.cylinder.abs_diff(track.cylinder),
+            cache_hit: false,
         }
     }
 

@@ -23,7 +23,7 @@ pub use flat::Flat;
 use geometry::Track;
 pub use parameters::{DiskParameters, ParameterError};
 
-/// A read of `sectors` sectors of 512 bytes, beginning at `sector`.
+/// A read or a write of `sectors` sectors of 512 bytes, beginning at `sector`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// First sector.
@@ -87,8 +87,14 @@ impl Service {
 /// the end of the previous request. Requests are not empty, and lie within the capacity. The device guarantees
 /// that the same calls give the same answers.
 pub trait Device: Send {
-    /// Serves `request` from `start` on, and returns the time it takes.
+    /// Reads `request` from `start` on, and returns the time it takes.
     fn service(&mut self, start: Nanos, request: Request) -> Service;
+
+    /// Writes `request` to the medium from `start` on, and returns the time it takes. As long as a read, unless the device
+    /// says otherwise.
+    fn write(&mut self, start: Nanos, request: Request) -> Service {
+        self.service(start, request)
+    }
 
     /// The capacity in sectors.
     fn capacity_sectors(&self) -> u64;
