@@ -32,7 +32,13 @@ class Group:
 
     def cached_bytes(self) -> int:
         """Bytes of the page cache that the group is charged for."""
-        name = "file" if self.is_unified else "cache"
+        return self._bytes("file" if self.is_unified else "cache")
+
+    def shared_bytes(self) -> int:
+        """Those of them that are shared memory, which no file system can read again."""
+        return self._bytes("shmem")
+
+    def _bytes(self, name: str) -> int:
         lines = (self.folder / "memory.stat").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.split()[0] == name)
 

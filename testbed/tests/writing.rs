@@ -3,12 +3,12 @@
 mod common;
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{
     FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink,
 };
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use common::{Folders, fast, write};
@@ -22,6 +22,60 @@ fn options() -> ArrayOptions {
 
 fn mount(folders: &Folders, options: &ArrayOptions) -> Array {
     Array::mount(&folders.backing, &folders.mountpoint, options).expect("mounting works here")
+}
+
+/// The variable with the folders that [`serve_for_another_test`] serves.
+const SERVE: &str = "FORETELL_TEST_SERVE_WRITABLE";
+
+/// Not a test by itself: a process for another test to kill. It serves until it is killed.
+#[test]
+fn serve_for_another_test() {
+    let Some(folders) = std::env::var_os(SERVE) else { return };
+    let folder = Path::new(&folders);
+    let array = Array::mount(&folder.join("backing"), &folder.join("mnt"), &options());
+    let array = array.expect("mounting works here");
+    eprintln!("serving");
+    array.wait();
+}
+
+#[test]
+fn what_a_killed_array_has_acknowledged_is_in_the_folder() {
+    needs_fuse!();
+    let folders = Folders::with_files(1, 8192);
+    let mut server = Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", "serve_for_another_test", "--nocapture"])
+        .env(SERVE, folders.backing.parent().expect("it has one"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("a process");
+    let errors = BufReader::new(server.stderr.take().expect("a pipe"));
+    assert!(errors.lines().any(|line| line.expect("text").contains("serving")));
+    // A program writes numbers until its array is gone. The last that it was told of is in the folder.
+    let path = folders.files(1).remove(0);
+    let file = OpenOptions::new().write(true).open(path).expect("a file");
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    let writer = std::thread::spawn(move || {
+        let mut last = 0u64;
+        while file.write_all_at(&(last + 1).to_le_bytes(), 100).is_ok() {
+            last += 1;
+            begun.send(()).ok();
+        }
+        last
+    });
+    for _ in 0..100 {
+        has_begun.recv().expect("a write is acknowledged");
+    }
+    server.kill().expect("it is mine");
+    server.wait().expect("it is mine");
+    let last = writer.join().expect("a thread");
+    let mut number = [0; 8];
+    let backing = File::open(folders.backing.join("f000")).expect("a file");
+    backing.read_exact_at(&mut number, 100).expect("a file");
+    let number = u64::from_le_bytes(number);
+    assert!(number == last || number == last + 1, "{number}, {last} were acknowledged");
+    // The dead mount is replaced.
+    drop(mount(&folders, &options()));
 }
 
 /// The content of the same file on the array, in its backing folder, and in a plain folder.
@@ -253,7 +307,7 @@ fn a_full_disk_is_the_programs_error() {
     let tmpfs = Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=256k", "none"])
         .arg(&folders.backing)
-        .stderr(std::process::Stdio::null())
+        .stderr(Stdio::null())
         .status();
     if !tmpfs.is_ok_and(|status| status.success()) {
         eprintln!("skipped: no small file system can be mounted here");
