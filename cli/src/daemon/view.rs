@@ -278,6 +278,7 @@ mod tests {
         let with_cache = text(&status);
         let line = "cache: 1 GiB of 8 GiB filled; 75 % of 4 blocks were hits; 0 B fetched; 1 client of 2 stores";
         assert!(with_cache.contains(line), "{with_cache}");
+        status.cache = None;
         let mut before = status.clone();
         before.runs[0].figures.programs.read_stall_s = Some(1.5);
         let rates = lines(&status, Some((&before, 1.0)), None).join("\n");
