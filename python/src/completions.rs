@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use crate::errors;
 use crate::keeper::Keeper;
 use crate::process::OfProcess;
-use crate::wait::{LOOK_EVERY, signal};
+use crate::wait::{LOOK_EVERY, released, signal};
 
 /// A completed operation.
 pub(crate) enum Ended {
@@ -101,7 +101,7 @@ impl Completions {
         let queue = self.queue()?;
         // Empty the descriptor first: a later result is either taken below or makes it readable again.
         while matches!((&self.ear).read(&mut [0; 64]), Ok(count) if count > 0) {}
-        let ended = py.detach(|| std::mem::take(&mut *queue.lock()));
+        let ended = released(py, || std::mem::take(&mut *queue.lock()));
         let taken = ended.into_iter().map(|(token, ended)| {
             let result = ended.result(py).unwrap_or_else(|error| error.into_value(py).into_any());
             (token, result)
@@ -112,7 +112,7 @@ impl Completions {
     /// Waits until there are results. Ctrl-C ends the wait.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         let queue = self.queue()?;
-        py.detach(|| {
+        released(py, || {
             loop {
                 let ended = queue.lock();
                 let wait =

@@ -16,6 +16,7 @@ use crate::lines::Lines;
 use crate::process::OfProcess;
 use crate::reads;
 use crate::store::{Opening, Store};
+use crate::wait::released;
 
 type Open = Arc<OfProcess<EitherFile>>;
 
@@ -198,7 +199,7 @@ impl File {
 
     /// Another handle on this version, as an opening that need not be waited for.
     fn _again(&self, py: Python<'_>) -> PyResult<Opening> {
-        let again = self.with(py, |file| Ok(py.detach(|| file.another())))?;
+        let again = self.with(py, |file| Ok(released(py, || file.another())))?;
         Ok(self.store.get().opening_of(self.path.clone(), again))
     }
 

@@ -17,6 +17,7 @@ use pyo3::prelude::*;
 use crate::errors::guarded;
 use crate::process::OfProcess;
 use crate::stream::segments;
+use crate::wait::released;
 
 /// The stream of a connection. Each connection has one.
 const STREAM: u64 = 1;
@@ -87,7 +88,7 @@ impl Manager {
             return Ok(None);
         };
         guarded(py, || {
-            let client = py.detach(|| Client::connect(&address)).ok();
+            let client = released(py, || Client::connect(&address)).ok();
             Ok(client.map(|client| Manager { client: OfProcess::new(client) }))
         })
     }
@@ -105,7 +106,7 @@ impl Manager {
         let ranges = ranges_of(py, ranges)?;
         let patience = Duration::try_from_secs_f64(patience_s).unwrap_or_default();
         guarded(py, || {
-            Ok(py.detach(|| {
+            Ok(released(py, || {
                 let Some(client) = self.client.get() else {
                     return Err(io::ErrorKind::BrokenPipe.into());
                 };
@@ -125,7 +126,7 @@ impl Manager {
     /// Gives up hints that were not read. More may follow.
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         guarded(py, || {
-            Ok(py.detach(|| match self.client.get() {
+            Ok(released(py, || match self.client.get() {
                 Some(client) => client.cancel(STREAM).map_err(os_error),
                 None => Ok(()),
             })?)
@@ -152,7 +153,7 @@ impl Mount {
     #[new]
     fn new(py: Python<'_>, point: PathBuf) -> PyResult<Self> {
         guarded(py, || {
-            let control = py.detach(|| std::fs::File::open(point.join(".foretell/control")))?;
+            let control = released(py, || std::fs::File::open(point.join(".foretell/control")))?;
             Ok(Mount { control: OfProcess::new(control) })
         })
     }
@@ -168,7 +169,7 @@ impl Mount {
     ) -> PyResult<usize> {
         let ranges = ranges_of(py, ranges)?;
         guarded(py, || {
-            Ok(py.detach(|| {
+            Ok(released(py, || {
                 let Some(control) = self.control.get() else {
                     return Err(io::ErrorKind::BrokenPipe.into());
                 };
@@ -188,7 +189,7 @@ impl Mount {
     /// Gives up hints that were not read. More may follow.
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         guarded(py, || {
-            Ok(py.detach(|| match self.control.get() {
+            Ok(released(py, || match self.control.get() {
                 Some(control) => ioctl(control, &Ioctl::Cancel),
                 None => Ok(()),
             })?)

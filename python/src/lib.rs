@@ -62,12 +62,14 @@ mod _foretell {
     use crate::store::{Opening, Store};
     #[pymodule_export]
     use crate::stream::Stream;
+    #[pymodule_export]
+    use crate::wait::end;
 
     use pyo3::prelude::*;
 
     #[pymodule_init]
-    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::panics::install();
-        Ok(())
+        crate::wait::prepare(module)
     }
 }

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 
 use crate::errors::{self, guarded};
 use crate::process::OfProcess;
-use crate::wait::in_thread;
+use crate::wait::{in_thread, released};
 
 /// Size in bytes, time of change in seconds since 1970, and the store's tag of the version.
 pub(crate) type Told = (u64, Option<f64>, Option<String>);
@@ -64,7 +64,7 @@ impl Listed {
     fn left_out(&self, py: Python<'_>) -> PyResult<(u64, Option<String>)> {
         let pages = self.pages()?;
         let left_out =
-            py.detach(|| pages.lock().unwrap_or_else(PoisonError::into_inner).left_out());
+            released(py, || pages.lock().unwrap_or_else(PoisonError::into_inner).left_out());
         Ok((left_out.count, left_out.example))
     }
 }

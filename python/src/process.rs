@@ -8,6 +8,8 @@ use std::mem::ManuallyDrop;
 use foretell_family::forks;
 use pyo3::prelude::*;
 
+use crate::wait::released;
+
 /// A value that is used and dropped only in the process that made it.
 pub(crate) struct OfProcess<T: Send> {
     forks: u32,
@@ -35,7 +37,7 @@ impl<T: Send> Drop for OfProcess<T> {
         // Dropping may wait, for threads or for the engine, so the interpreter is released. If the interpreter is ending, the
         // value is leaked: the process ends anyway.
         let mut value = Some(value);
-        if Python::try_attach(|py| py.detach(|| drop(value.take()))).is_none() {
+        if Python::try_attach(|py| released(py, || drop(value.take()))).is_none() {
             std::mem::forget(value);
         }
     }

@@ -15,7 +15,7 @@ use pyo3::types::PyBytes;
 use crate::completions::{Ended, Queue};
 use crate::errors;
 use crate::keeper::{Keeper, Owner, release_left};
-use crate::wait::signal;
+use crate::wait::{released, signal};
 
 /// A writable, contiguous buffer.
 pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
@@ -91,7 +91,7 @@ unsafe fn read(
     let memory = Memory(start);
     // SAFETY: the owner lives longer than this.
     let now = move || unsafe { file.read_now(memory.start(), length, offset_bytes) };
-    let partly = match if length <= AT_ONCE_BYTES { now() } else { py.detach(now) } {
+    let partly = match if length <= AT_ONCE_BYTES { now() } else { released(py, now) } {
         Ok(count) => return Ok((count, owner)),
         Err(partly) => partly,
     };
@@ -99,7 +99,7 @@ unsafe fn read(
     // SAFETY: as above; the owner is taken from the keeper only after a read that was not given up.
     let lent = unsafe { Lent::new(start, length, Arc::clone(&keeper) as _) };
     let mut raised = None;
-    let done = py.detach(|| {
+    let done = released(py, || {
         file.read_rest(lent, partly, &mut || {
             raised = signal();
             raised.is_some()
@@ -164,7 +164,7 @@ unsafe fn begin(
             }
         }
     };
-    let ended = py.detach(|| {
+    let ended = released(py, || {
         file.read_then(lent, offset_bytes, done);
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         match std::mem::replace(&mut *slot, Slot::Queue) {

@@ -20,7 +20,7 @@ use crate::completions::{Completions, Ended, Queue};
 use crate::errors::{self, guarded};
 use crate::listing::{Listed, Told, told};
 use crate::process::OfProcess;
-use crate::wait::{answer_of, in_thread};
+use crate::wait::{answer_of, in_thread, released};
 
 /// From Linux's `errno.h`.
 const EISDIR: i32 = 21;
@@ -55,7 +55,7 @@ fn make(recipe: &Recipe, py: Python<'_>) -> PyResult<Live> {
     })?;
     let from = source.clone();
     let open = Arc::new(move |path: &OsStr| open_in(&from, path));
-    let way = py.detach(|| Way::new(recipe, source.backend(), open));
+    let way = released(py, || Way::new(recipe, source.backend(), open));
     Ok(Live { way: way.map_err(|error| errors::of_cache(&error))?, source })
 }
 
@@ -84,7 +84,7 @@ impl Store {
             let is_known = live.as_ref().is_some_and(|live| Arc::ptr_eq(live, &known));
             let left = if is_known { live.replace(made) } else { Some(made) };
             drop(live);
-            py.detach(|| drop((left, known))); // It may wait for threads.
+            released(py, || drop((left, known))); // It may wait for threads.
         }
     }
 
@@ -95,7 +95,7 @@ impl Store {
         }
         let live = self.live(py)?;
         let live = live.get().expect("of this process");
-        let opened = py.detach(|| live.way.open(&path));
+        let opened = released(py, || live.way.open(&path));
         Ok(Opening {
             path,
             place: self.place(),
@@ -275,7 +275,7 @@ impl Store {
     fn _stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let live = self.live(py)?;
         let way = &live.get().expect("of this process").way;
-        let stats = guarded(py, || Ok(py.detach(|| way.stats())))?;
+        let stats = guarded(py, || Ok(released(py, || way.stats())))?;
         let counts = PyDict::new(py);
         for (name, count) in [
             ("hit_blocks", stats.hit_blocks),
@@ -364,7 +364,7 @@ impl Opening {
             State::Here(opened) => opened.get().ok_or_else(forked)?.clone(),
             State::Coming(answered) => {
                 let answered = answered.get().ok_or_else(forked)?;
-                let answer = py.detach(|| {
+                let answer = released(py, || {
                     answer_of(&answered.lock().unwrap_or_else(PoisonError::into_inner))
                 })?;
                 let path = self.path.to_string_lossy();

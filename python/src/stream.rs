@@ -13,6 +13,7 @@ use crate::errors::guarded;
 use crate::file::File;
 use crate::process::OfProcess;
 use crate::store::Store;
+use crate::wait::released;
 
 /// Base of `foretell.Stream`. A stream from before a fork does nothing in the child.
 #[pyclass(subclass, frozen, module = "foretell._foretell")]
@@ -33,7 +34,7 @@ impl Stream {
     fn remade(&self, py: Python<'_>, lost: &Shared) -> PyResult<Option<Shared>> {
         let live = self.store.get().live(py)?;
         let live = live.get().expect("of this process");
-        let made = guarded(py, || Ok(py.detach(|| live.stream())))?;
+        let made = guarded(py, || Ok(released(py, || live.stream())))?;
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         if stream.as_ref().is_some_and(|stream| Arc::ptr_eq(stream, lost)) {
             *stream = Some(Arc::new(OfProcess::new(made)));
@@ -48,7 +49,7 @@ impl Stream {
     fn new(py: Python<'_>, store: Py<Store>) -> PyResult<Self> {
         let live = store.get().live(py)?;
         let live = live.get().expect("of this process");
-        let stream = guarded(py, || Ok(py.detach(|| live.stream())))?;
+        let stream = guarded(py, || Ok(released(py, || live.stream())))?;
         Ok(Stream {
             store: store.clone_ref(py),
             stream: Mutex::new(Some(Arc::new(OfProcess::new(stream)))),
@@ -77,7 +78,7 @@ impl Stream {
         let open = file.get().open_for_hint(py)?;
         let (Some(stream), Some(file)) = (stream.get(), open.get()) else { return Ok(()) };
         guarded(py, || {
-            py.detach(|| stream.hint(file, segments.as_deref(), ordered));
+            released(py, || stream.hint(file, segments.as_deref(), ordered));
             Ok(())
         })
     }
@@ -86,7 +87,7 @@ impl Stream {
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         let Some(stream) = self.here() else { return Ok(()) };
         guarded(py, || {
-            py.detach(|| {
+            released(py, || {
                 if let Some(stream) = stream.get() {
                     stream.cancel();
                 }
