@@ -48,7 +48,9 @@ store = foretell.Store(sys.argv[1])
 
 def test_a_forked_child_does_not_wait_for_its_parents_threads(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(bytes(4 << 20))
-    program = PROGRAM + "import os\nchild = os.fork()\nif child: sys.exit(os.waitpid(child, 0)[1])\n"
+    program = (
+        PROGRAM + "import os\nchild = os.fork()\nif child: sys.exit(os.waitpid(child, 0)[1])\n"
+    )
     words = [sys.executable, "-c", program, str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
