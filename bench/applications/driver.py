@@ -289,10 +289,9 @@ class Measured:
 def made(application: Application, data: Path) -> Path:
     """The folder with the application's data, which is made unless it is there and complete."""
     folder = data / f"{application.name}{'-small' if application.is_small else ''}"
-    # Another program that makes the data has other data.
-    version = hashlib.sha256(
-        Path(importlib.import_module(type(application).__module__).__file__ or "").read_bytes()
-    ).hexdigest()
+    # Other programs that make the data have other data.
+    sources = [*HERE.rglob("*.py"), *HERE.rglob("*.sql"), *(HERE.parents[1] / "examples/slices").glob("*.py")]
+    version = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(sources))).hexdigest()
     marker = folder.with_name(f"{folder.name}.complete")
     if not (marker.exists() and marker.read_text() == version and folder.is_dir()):
         marker.unlink(missing_ok=True)
@@ -303,9 +302,19 @@ def made(application: Application, data: Path) -> Path:
     return folder
 
 
+def in_memory(folder: Path) -> None:
+    """Reads all files, so that the first arm does not wait for the disk behind the array."""
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as file:
+                while file.read(1 << 20):
+                    pass
+
+
 def measured(application: Application, data: Path, own: Path, disks: list[int], rounds: int, tell: Any) -> Measured:
     """Runs all arms of an application; `tell` is called with a line for each run."""
     backing = made(application, data)
+    in_memory(backing)
     found = Measured(application, application.columns(disks))
     for number in range(rounds):
         for column in found.columns:

@@ -184,7 +184,11 @@ class Postgres(Application):
                     raise Failed(f"the tables cannot be made: {last_line(done.stderr)}")
             finally:
                 server.stop()
-                process.wait(timeout=60)
+                try:
+                    process.wait(timeout=60)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
 
     def run(self, arm: str, world: World) -> Outcome:
         """Starts a server, measures one query, and stops the server."""

@@ -379,7 +379,7 @@ impl File {
         let budget_bytes = u64::from(shared.slab.frames()) * shared.block_bytes as u64;
         let most = READ_ON_MAX_BYTES.min(budget_bytes / READ_ON_DIVISOR);
         let bounds = (self.size_bytes(), most);
-        let next = Block { file: self.id, index: end / shared.block_bytes as u64 };
+        let next = Block { file: self.id, index: end.div_ceil(shared.block_bytes as u64) };
         shared.with_engine(|state, now, todo| {
             if state.engine.is_hinted(self.reader, next, plan.stream) {
                 if let Some(stream) = self.ahead.end(&mut plan) {

@@ -70,6 +70,40 @@ fn mount_read_unmount() {
 }
 
 #[test]
+fn a_writable_array_passes_writes_to_its_folder() {
+    if !have_fuse() {
+        return;
+    }
+    let (source, backing, mnt) =
+        (sample_folder(), sample_folder(), tempfile::tempdir().expect("a folder"));
+    let options = ["mount", "--writable", "--time-scale", "0.001"];
+    let mounted = array(&options, &[backing.path(), mnt.path()]);
+    let said = String::from_utf8_lossy(&mounted.stdout);
+    assert!(mounted.status.success() && said.contains("writable"), "{said}");
+    // Only the writing program's mask counts.
+    let script = "umask 0 && cp -r \"$1\" copy && mkdir open && umask 77 && echo x > closed";
+    let work = mnt.path().join("work");
+    fs::create_dir(&work).expect("a folder");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh"]).arg(source.path());
+    let done = shell.current_dir(&work).status();
+    let unmounted = array(&["unmount"], &[mnt.path()]);
+    assert!(done.expect("a shell").success());
+    let text = String::from_utf8_lossy(&unmounted.stdout);
+    assert!(unmounted.status.success() && text.contains(" written"), "{text}");
+    let work = backing.path().join("work");
+    let mode = |name: &str| {
+        let metadata = fs::metadata(work.join(name)).expect("it was made");
+        std::os::unix::fs::MetadataExt::mode(&metadata) & 0o777
+    };
+    assert_eq!((mode("open"), mode("closed")), (0o777, 0o600));
+    for file in sample_files(source.path()) {
+        let copy = work.join("copy").join(file.strip_prefix(source.path()).expect("below"));
+        assert!(fs::read(&file).expect("a file") == fs::read(copy).expect("its copy"));
+    }
+}
+
+#[test]
 fn a_hinted_program_over_an_array_finds_its_files_in_memory() {
     if !have_fuse() {
         return;

@@ -203,7 +203,7 @@ fn programs_read_on_when_the_daemon_is_killed_or_stops() {
 
 #[test]
 fn a_daemon_is_not_idle_while_a_program_uses_its_cache() {
-    let mut daemon = Daemon::start_with(&["--cache", "64MiB", "--idle-exit", "2s"]);
+    let mut daemon = Daemon::start_with(&["--cache", "64MiB", "--idle-exit", "10s"]);
     let data = folder_of_data();
     let mut reader = Reader::begin(&daemon, data.path());
     assert!(reader.has_joined());

@@ -294,13 +294,16 @@ impl Hosting {
         let (kept, left) = self.kept(&said)?;
         drop(left); // It may wait for threads, and nothing is locked here.
         let mut open = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if open.is_none() {
+        let is_new = open.is_none();
+        if is_new {
             *open = self.open(&told);
         }
         let served = open.clone();
         drop(open);
-        if served.is_none() {
-            let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        if served.is_some() {
+            stores.opened += usize::from(is_new);
+        } else {
             if let Entry::Occupied(entry) = stores.kept.entry(said)
                 && Arc::ptr_eq(&entry.get().0, &kept)
             {
@@ -328,7 +331,6 @@ impl Hosting {
             let oldest = oldest.min_by_key(|(_, (_, last))| *last).map(|(said, _)| said.clone())?;
             left = stores.kept.remove(&oldest).map(|(kept, _)| kept);
         }
-        stores.opened += 1;
         let kept = Kept::default();
         stores.kept.insert(said.to_vec(), (Arc::clone(&kept), joined));
         Some((kept, left))

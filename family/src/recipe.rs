@@ -135,6 +135,24 @@ impl Recipe {
         family
     }
 
+    /// Whether a file of credentials or certificates is named by a relative path. The daemon has another working folder.
+    pub(crate) fn is_relative(&self) -> bool {
+        let is_path = |name: &str| {
+            let name = name.to_ascii_uppercase();
+            ["_FILE", "_DIR", "_PATH", "_BUNDLE", "_CREDENTIALS", "SERVICE_ACCOUNT", "HOME"]
+                .iter()
+                .any(|end| name.ends_with(end))
+        };
+        let is_relative = |value: &str| !value.is_empty() && !value.starts_with(['/', '{']);
+        let text = |(name, value): (OsString, OsString)| {
+            (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())
+        };
+        let mut all = self.settings.clone();
+        all.extend(Environment::settings());
+        all.extend(Environment::surroundings().into_iter().map(text));
+        !self.is_folder() && all.iter().any(|(name, value)| is_path(name) && is_relative(value))
+    }
+
     /// What a daemon is told.
     pub(crate) fn told(&self) -> Vec<u8> {
         let (environment, surroundings) = match self.is_folder() {
@@ -186,5 +204,20 @@ mod tests {
         let swapped = vec![recipe.settings[1].clone(), recipe.settings[0].clone()];
         let same = Recipe { settings: swapped, ..recipe.clone() };
         assert_eq!((recipe.family(), recipe.told()), (same.family(), same.told()));
+    }
+    #[test]
+    fn a_daemon_takes_no_paths_of_another_working_folder() {
+        let with = |name: &str, value: &str| Recipe {
+            place: Place::Address("s3://bucket".into()),
+            options: CacheOptions::default(),
+            depth: None,
+            deadline: Duration::from_secs(1),
+            settings: vec![(name.into(), value.into())],
+            is_shared: true,
+        };
+        assert!(with("aws_web_identity_token_file", "token").is_relative());
+        assert!(!with("aws_web_identity_token_file", "/run/token").is_relative());
+        assert!(!with("google_service_account", "{\"type\": 1}").is_relative());
+        assert!(!with("aws_region", "eu").is_relative());
     }
 }

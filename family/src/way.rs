@@ -8,7 +8,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use foretell_cache::backend::{Backend, BackendError, Opened};
 use foretell_cache::share::{At, EitherFile, EitherStream, FarSession, Name, Served, Server};
@@ -130,9 +130,8 @@ impl Way {
             Way(Where::There { session, fallback })
         };
         if recipe.is_shared
-            && let Some(socket) = host::socket()
-            && let Ok(Some(session)) =
-                FarSession::connect_to(At::Path(&socket), &recipe.told(), patience)
+            && !recipe.is_relative()
+            && let Some(session) = of_daemon(recipe, patience)
         {
             return Ok(there(session));
         }
@@ -178,6 +177,13 @@ impl Way {
                     Err(error) if error.cause == BackendError::Lost && session.is_lost() => {
                         Ok(EitherFile::Here(fallback.open(path)?))
                     }
+                    // The other process has no descriptors left; this one may have.
+                    Err(OpenError {
+                        cause: BackendError::Other { errno: Some(errno), .. },
+                        ..
+                    }) if [libc::EMFILE, libc::ENFILE].contains(&errno) => {
+                        Ok(EitherFile::Here(fallback.open(path)?))
+                    }
                     file => Ok(EitherFile::there(file?, Arc::new(move || kept.open(&at)))),
                 }
             }
@@ -209,6 +215,27 @@ impl Way {
             }
         }
     }
+}
+
+/// A daemon that did not answer is left alone for so long.
+const SILENT_FOR: Duration = Duration::from_secs(30);
+/// What takes a daemon longer than this is no answer.
+const SILENT_AFTER: Duration = Duration::from_secs(1);
+
+/// The cache of the user's daemon, if it takes the store.
+fn of_daemon(recipe: &Recipe, patience: Duration) -> Option<FarSession> {
+    static SILENT: Mutex<Option<Instant>> = Mutex::new(None);
+    let socket = host::socket()?;
+    let silent = || SILENT.lock().unwrap_or_else(PoisonError::into_inner);
+    if silent().is_some_and(|since| since.elapsed() < SILENT_FOR) {
+        return None;
+    }
+    let asked = Instant::now();
+    let session = FarSession::connect_to(At::Path(&socket), &recipe.told(), patience);
+    let session = session.ok().flatten();
+    let is_silent = session.is_none() && asked.elapsed() > SILENT_AFTER;
+    *silent() = is_silent.then(Instant::now);
+    session
 }
 
 /// A cache of this process that answers others of the family.

@@ -50,6 +50,7 @@ use foretell_policy::{Config, Memory};
 use foretell_protocol::Listener;
 
 pub use budget::{available_memory_bytes, machine_memory_bytes};
+pub use descriptors::raise_limit as raise_descriptor_limit;
 pub use driver::backend::BackendKind;
 pub use fault::Fault;
 pub use feed::SourceItem;

@@ -22,6 +22,10 @@
  * used once it has been closed, or while it is being closed. In a forked child a store can be used as before, files
  * have to be opened again, and both can be closed.
  *
+ * The environment is read by foretell_store_open, and by foretell_store_file_open once the process that had the
+ * cache has ended: no other thread may change it (setenv) meanwhile. Before version 1.0, struct
+ * foretell_store_options may grow: compile anew with each version.
+ *
  * Link with -lforetell_store.
  */
 #ifndef FORETELL_STORE_H
@@ -92,7 +96,7 @@ foretell_store_file *foretell_store_file_open(foretell_store *store, const char 
 /* Gives up its hints. NULL is accepted. */
 void foretell_store_file_close(foretell_store_file *file);
 
-/* Its size in bytes when it was opened. */
+/* Its size in bytes when it was opened; UINT64_MAX and errno in a forked child. */
 uint64_t foretell_store_size(const foretell_store_file *file);
 
 /* Reads from an offset, all that is asked for, up to the end of the file. Returns how many bytes. */

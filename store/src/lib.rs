@@ -217,7 +217,7 @@ pub unsafe extern "C" fn foretell_store_file_close(file: *mut foretell_store_fil
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn foretell_store_size(file: *const foretell_store_file) -> u64 {
     // SAFETY: the caller's promise.
-    guarded(0, || unsafe { open(file) }.map(|open| open.file.size_bytes()))
+    guarded(u64::MAX, || unsafe { open(file) }.map(|open| open.file.size_bytes()))
 }
 
 /// See `foretell_store.h`.

@@ -239,7 +239,6 @@ impl Tree {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) if filled > 0 => break,
                 Err(error) => return Err(error),
             }
         }

@@ -409,13 +409,18 @@ impl Serving {
                 let (open, mailbox) = (Arc::clone(&known.open), Arc::clone(&self.mailbox));
                 client.load_bytes += OPEN_COST_BYTES;
                 let at = path.clone();
-                let begun = self.opening.begin(Box::new(move || {
-                    // The client waits for an answer, also of a back end that panics, which was reported.
-                    let result = std::panic::catch_unwind(AssertUnwindSafe(|| open(&at)));
-                    let result = result
-                        .unwrap_or_else(|_| Err(io::Error::from_raw_os_error(libc::EIO).into()));
-                    mailbox.send(number, Answer::Opened { id, path: at, result });
-                }));
+                let store = Arc::as_ptr(&known.open).addr();
+                let begun = self.opening.begin(
+                    store,
+                    Box::new(move || {
+                        // The client waits for an answer, also of a back end that panics, which was reported.
+                        let result = std::panic::catch_unwind(AssertUnwindSafe(|| open(&at)));
+                        let result = result.unwrap_or_else(|_| {
+                            Err(io::Error::from_raw_os_error(libc::EIO).into())
+                        });
+                        mailbox.send(number, Answer::Opened { id, path: at, result });
+                    }),
+                );
                 if let Err(error) = begun {
                     client.answer(Answer::Opened { id, path, result: Err(error.into()) });
                 }

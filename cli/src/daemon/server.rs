@@ -194,6 +194,8 @@ fn begin_cache(options: CacheOptions, folder: &Path) -> Result<Host, Failure> {
     // Programs tell their credentials: no core may have them, and no other process may look.
     // SAFETY: a plain system call without memory.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
+    // Files of all programs' stores are open here.
+    foretell_manager::raise_descriptor_limit();
     let may_join = |socket: BorrowedFd<'_>| Peer::of(socket).is_ok_and(|peer| peer.may_share());
     Host::start(options, folder, Box::new(may_join))
         .map_err(|error| Failure::failed(format!("--cache: {error}")))
