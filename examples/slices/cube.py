@@ -47,7 +47,8 @@ class Cube:
         except OSError as error:
             if error.errno:
                 raise Refused(f"{path}: {os.strerror(error.errno)}") from None
-            raise Refused(f"{path} is not an HDF5 file") from None
+            what = "is cut short" if "truncated" in str(error) else "is not an HDF5 file"
+            raise Refused(f"{path} {what}") from None
         self.data = self._named(name) if name else self._largest()
         # Asking h5py for it later would wait for a read.
         self.shape: tuple[int, ...] = self.data.shape

@@ -101,12 +101,11 @@ def parse(words: list[str]) -> argparse.Namespace:
     """Understand the command line."""
 
     def triple(text: str) -> tuple[int, ...]:
-        values = tuple(int(word) for word in text.split("x"))
+        values = tuple(int(word) if word.isdecimal() else 0 for word in text.split("x"))
         if len(values) != 3 or min(values) < 1:
-            raise ValueError
+            raise argparse.ArgumentTypeError(f"{text}: must be three lengths, such as 16x16x8")
         return values
 
-    triple.__name__ = "three lengths such as 16x16x8:"
     parser = argparse.ArgumentParser(description="Make a cube of float32 values.")
     parser.add_argument("file", type=Path, help="the HDF5 file to write")
     parser.add_argument("--side", type=int, default=300, help="values along each axis (300)")
@@ -127,7 +126,9 @@ def main(words: list[str]) -> int:
         write(partial, given.side, given.chunks)
         os.replace(partial, given.file)
     except OSError as error:
-        print(f"make_cube: {given.file}: {error.strerror or error}", file=sys.stderr)
+        # h5py's errors have a number, and many words.
+        why = os.strerror(error.errno) if error.errno else error
+        print(f"make_cube: {given.file}: {why}", file=sys.stderr)
         return 1
     finally:
         partial.unlink(missing_ok=True)

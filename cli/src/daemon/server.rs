@@ -104,9 +104,9 @@ pub(crate) fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
     let taken = Taken::take(folder.clone(), is_given).map_err(|refused| match refused {
         Refused::By(Some(pid)) if status::is_silent(&folder) => status::silent(Some(pid)),
         Refused::By(Some(pid)) => Failure::failed(format!(
-            "a daemon runs already, or has not ended yet: process {pid}, which kill {pid} ends"
+            "a daemon already runs, or has not ended yet (process {pid}); end it with: kill {pid}"
         )),
-        Refused::By(None) => Failure::failed(format!("{name}: a daemon runs already")),
+        Refused::By(None) => Failure::failed(format!("{name}: a daemon already runs")),
         Refused::Heard(socket) => Failure::failed(format!(
             "{}: another process listens there; if it is systemd, systemctl --user stop foretell.socket foretell.service",
             socket.display()

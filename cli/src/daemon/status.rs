@@ -116,7 +116,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
 
 /// Asks the daemon of this user.
 pub(super) fn ask() -> Result<Status, Failure> {
-    let none = || Failure::failed("no daemon of yours runs: start one with `foretell daemon`");
+    let none = || Failure::failed("no daemon of this user runs: start one with `foretell daemon`");
     let folder = folder::path().ok_or_else(none)?;
     match ask_at(&folder) {
         Ok(Answer::Status(status)) => Ok(*status),
