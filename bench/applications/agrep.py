@@ -22,7 +22,7 @@ class Agrep(Application):
     name = "agrep"
     title = "agrep: four searches (1995, figure 1 a)"
     arms: ClassVar = ["plain", "foretell run"]
-    # Files are in no order on the disks, as the paper's were not in that of the arguments.
+    # Files are scattered over the disks: the paper's did not lie in the order of the arguments either.
     array_options: ClassVar = ["--disk", "hp97560", "--layout", "aged"]
     commands: ClassVar = {"tre-agrep": "tre-agrep"}
 

@@ -1,9 +1,9 @@
 """Davidson with hints beside a program without (TIP 1995, section 6.2, figure 11): who gets the cache?
 
-Both read through one `foretell mount`, whose budget is the cache. They go round the kernel's page cache, and a control group
-leaves the mount none of it for the array's files. The other program reads a file of the paper's 10 MB again and again; when it
-has ended, Davidson's miss ratio is what the array has read of the matrix, by what Davidson has read. The files lie on a disk
-each, since the array counts by disk.
+Both read through one `foretell mount`, and its budget is the size of the cache. They read with direct I/O, and a control group
+leaves the mount no page cache for the array's files. The other program reads a file of the paper's 10 MB again and again. When
+it has ended, Davidson's miss ratio is the bytes of the matrix that the array has read, divided by those that Davidson has read.
+Each file lies on a disk of its own, since the array counts by disk.
 """
 
 import subprocess

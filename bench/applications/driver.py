@@ -1,6 +1,6 @@
 """Runs the papers' applications on cold emulated arrays: arms take turns, and their outputs must be the same.
 
-An application is a subclass of `Application` in a module of this folder, whose `APPLICATIONS` lists such classes. For each
+Each module of this folder that has applications lists their classes, subclasses of `Application`, in `APPLICATIONS`. For each
 round, column and arm, the driver mounts a new array over the application's data, so that nothing of it is in memory, calls
 `Application.run`, and unmounts. The mount point is always the same, since what foretell learns has paths.
 """
@@ -182,7 +182,7 @@ class Application:
     unit: ClassVar[str] = "s"
     figure: ClassVar[str] = ""
 
-    # Multiplies the time scale: below 1 for programs whose processor time would be lost beside their disks'.
+    # Multiplies the time scale. Less than 1 makes disks faster, so that the program's processor time counts beside theirs.
     time_factor: ClassVar[float] = 1.0
 
     def __init__(self, tools: Tools) -> None:

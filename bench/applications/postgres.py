@@ -21,7 +21,7 @@ from applications.driver import HERE, QUIET, Application, Failed, Outcome, World
 
 SOURCE = HERE / "postgres"
 EXTENSION = "foretell_disclose"
-# The join's plan is that of the paper, in each arm.
+# Plans that are switched off, so that each arm joins by the index, as the paper does.
 PLAN = ["hashjoin", "mergejoin", "memoize", "material", "bitmapscan"]
 SETTINGS = {
     **{f"enable_{plan}": "off" for plan in PLAN},
