@@ -71,6 +71,12 @@ pub(crate) fn look(path: &[u8]) {
     let _ = statx(CWD, path, flags, StatxFlags::BASIC_STATS);
 }
 
+/// Walks the path of a folder to its end, which brings its parts into memory.
+pub(crate) fn enter(folder: &Path) {
+    // Whether it is there does not matter here.
+    let _ = open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+}
+
 /// Lists the folder `path`; with a `device`, only if it is on this one.
 ///
 /// # Errors

@@ -5,12 +5,13 @@
 //!
 //! One thread does all jobs as long as they finish quickly: where everything is in memory, more threads would take processors
 //! from the program. When jobs wait and none was taken for [`STUCK`], all threads at work are waiting for the device. Then
-//! their number doubles, up to [`THREADS_MAX`] and as far as limits on processes leave room ([`Threads`]). The session checks
-//! this by calling [`Pool::reinforce`] while jobs wait. A thread that has been idle for [`IDLE`] ends.
+//! one is added, and from [`ONE_BY_ONE`] on their number doubles, up to [`THREADS_MAX`] and as far as limits on processes
+//! leave room ([`Threads`]). The session checks this by calling [`Pool::reinforce`] while jobs wait. A thread that has been
+//! idle for [`IDLE`] ends.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,6 +37,14 @@ pub(crate) const AHEAD_LOW: usize = 16;
 
 /// Jobs are stuck when they have waited this long and none was taken. A lookup in memory takes some 5 µs.
 const STUCK: Duration = Duration::from_micros(100);
+
+/// Up to so many threads are put to work one by one. Some that begin together overtake one another on their way to the device,
+/// and what completes out of order looks like a device that sorts its requests. The policy's largest sample is as large.
+const ONE_BY_ONE: usize = 16;
+
+/// Until so many threads are at work, the first lookup in a folder looks up the folder itself before others in it begin, for
+/// this time at most. Otherwise all would wait in the kernel for the folder, which wakes them in reverse order.
+const FOLDER_MAX: Duration = Duration::from_millis(100);
 
 /// An idle thread ends after this time, since it counts against limits on processes. Starting one takes some 50 µs.
 const IDLE: Duration = Duration::from_millis(200);
@@ -91,6 +100,10 @@ struct State {
     called: usize,
     /// When a job was last taken, or came to an empty queue.
     progress: Option<Instant>,
+    /// The folder whose files were looked up last.
+    folder: PathBuf,
+    /// Since when this folder itself is being looked up, before its files.
+    entered: Option<Instant>,
     closed: bool,
 }
 
@@ -104,7 +117,8 @@ impl State {
     }
 
     fn pop(&mut self) -> Option<Job> {
-        let next = self.advice.pop_front().or_else(|| self.lookups.pop_front());
+        let lookups = if self.is_held_for().is_none() { Some(&mut self.lookups) } else { None };
+        let next = self.advice.pop_front().or_else(|| lookups?.pop_front());
         next.or_else(|| {
             let ahead = if self.at_ahead < AHEAD_MAX { self.ahead.pop_front() } else { None };
             self.at_ahead += usize::from(ahead.is_some());
@@ -115,7 +129,26 @@ impl State {
     /// Jobs that a thread could take.
     fn waiting(&self) -> usize {
         let ahead = self.ahead.len().min(AHEAD_MAX - self.at_ahead);
-        self.advice.len() + self.lookups.len() + ahead
+        let lookups = if self.is_held_for().is_none() { self.lookups.len() } else { 0 };
+        self.advice.len() + lookups + ahead
+    }
+
+    /// How long lookups wait at most for the folder of the next one, if it is being looked up.
+    fn is_held_for(&self) -> Option<Duration> {
+        let left = FOLDER_MAX.checked_sub(self.entered?.elapsed())?;
+        let next = self.lookups.front()?.folder()?;
+        (self.folder == *next).then_some(left)
+    }
+
+    /// Begins `job`. Returns its folder if that is to be looked up first.
+    fn enters(&mut self, job: &Job, now: Instant) -> Option<PathBuf> {
+        let folder = job.folder().filter(|folder| self.folder != **folder)?;
+        if self.entered.is_some() || self.at_work() > ONE_BY_ONE {
+            return None;
+        }
+        folder.clone_into(&mut self.folder);
+        self.entered = Some(now);
+        Some(self.folder.clone())
     }
 
     fn at_work(&self) -> usize {
@@ -159,11 +192,15 @@ impl Pool {
     pub(crate) fn reinforce(&self) -> Option<Duration> {
         let mut state = self.shared.lock();
         let at_work = state.at_work();
-        if state.waiting() == 0 || at_work >= THREADS_MAX {
+        if at_work >= THREADS_MAX {
             return None;
         }
+        if state.waiting() == 0 {
+            return state.is_held_for();
+        }
         if state.progress.is_none_or(|progress| progress.elapsed() >= STUCK) {
-            for _ in 0..at_work.max(1).min(state.waiting()) {
+            let more = if at_work < ONE_BY_ONE { 1 } else { at_work };
+            for _ in 0..more.min(state.waiting()) {
                 self.add_thread(&mut state);
             }
             state.progress = Some(Instant::now());
@@ -224,6 +261,11 @@ impl Job {
         }
     }
 
+    /// The folder of the name that is looked up.
+    fn folder(&self) -> Option<&Path> {
+        if let Job::Find { path, .. } = self { path.parent() } else { None }
+    }
+
     fn is_ahead(&self) -> bool {
         matches!(self, Job::Look { .. } | Job::List { .. })
     }
@@ -273,7 +315,16 @@ fn serve(shared: &Shared, _permit: Permit) {
         let Some(job) = state.pop() else { return };
         let began = Instant::now();
         state.progress = Some(began);
+        let folder = state.enters(&job, began);
         drop(state);
+        if let Some(folder) = folder {
+            names::enter(&folder);
+            let mut state = shared.lock();
+            (state.entered, state.progress) = (None, Some(Instant::now()));
+            if state.waiting() > 0 {
+                shared.done.ring(); // The session may add threads now.
+            }
+        }
         let (lost, is_look) = (job.lost(), matches!(job, Job::Look { .. }));
         let is_ahead = job.is_ahead();
         let done = catch_unwind(AssertUnwindSafe(|| {
@@ -299,4 +350,65 @@ fn is_urgent(shared: &Shared, took: Duration, (is_ahead, is_look): (bool, bool))
         return left == AHEAD_LOW || left == 0;
     }
     took >= STUCK || state.waiting() == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(number: u64, path: &str) -> Job {
+        Job::Find { fetch: FetchId(number), path: path.into() }
+    }
+
+    /// Takes the next job as a thread does that has just come to work. Returns its path, and the folder that it enters first.
+    fn take(state: &mut State) -> Option<(PathBuf, Option<PathBuf>)> {
+        state.threads += 1;
+        let Some(job) = state.pop() else {
+            assert_eq!(state.waiting(), 0, "what waits can be taken");
+            return None;
+        };
+        let Job::Find { path, .. } = &job else { panic!("not a lookup: {job:?}") };
+        let path = path.clone();
+        Some((path, state.enters(&job, Instant::now())))
+    }
+
+    #[test]
+    fn lookups_wait_for_their_folder() {
+        let mut state = State::default();
+        for (number, path) in ["a/1", "b/1", "b/2", "b/3", "c/1"].into_iter().enumerate() {
+            state.push(find(number as u64, path));
+        }
+        let (entering, plain) = (
+            |path: &str, folder: &str| Some((path.into(), Some(folder.into()))),
+            |path: &str| Some((path.into(), None)),
+        );
+        assert_eq!(take(&mut state), entering("a/1", "a"));
+        // Another folder does not wait, nor is a second one entered at the same time.
+        assert_eq!(take(&mut state), plain("b/1"));
+        state.entered = None;
+        assert_eq!(take(&mut state), entering("b/2", "b"));
+        assert!(state.is_held_for().is_some_and(|left| left <= FOLDER_MAX));
+        assert_eq!(take(&mut state), None);
+        state.entered = None;
+        assert_eq!(take(&mut state), plain("b/3"));
+        assert_eq!(take(&mut state), entering("c/1", "c"));
+        assert_eq!(take(&mut state), None);
+    }
+
+    #[test]
+    fn a_folder_that_hangs_and_many_threads_hold_up_nothing() {
+        let mut state = State::default();
+        for number in 0..3 {
+            state.push(find(number, &format!("a/{number}")));
+        }
+        assert!(take(&mut state).is_some());
+        assert_eq!(take(&mut state), None);
+        state.entered = Instant::now().checked_sub(FOLDER_MAX * 2);
+        assert!(take(&mut state).is_some());
+        state.entered = None;
+        state.threads = ONE_BY_ONE;
+        state.push(find(3, "b/0"));
+        assert!(take(&mut state).is_some());
+        assert_eq!(take(&mut state), Some(("b/0".into(), None)));
+    }
 }
