@@ -221,6 +221,16 @@ impl Engine {
         self.policy.is_disclosed(reader, block, guess)
     }
 
+    /// Whether `block` lies right behind what a reader has read as hinted, and it goes on elsewhere.
+    pub(crate) fn is_beyond_hints(
+        &self,
+        reader: ReaderId,
+        block: Block,
+        guess: Option<StreamId>,
+    ) -> bool {
+        self.policy.is_beyond_hints(reader, block, guess)
+    }
+
     /// Files whose last hint has gone.
     pub(crate) fn unwanted_files(&mut self) -> Vec<FileId> {
         let mut files = self.policy.take_released_files();

@@ -387,6 +387,9 @@ impl File {
                 }
                 return;
             }
+            if state.engine.is_beyond_hints(self.reader, next, plan.stream) {
+                return;
+            }
             let guess = state.engine.guess(self.id);
             let Some(segment) = self.ahead.go_on(&mut plan, (start, end), bounds, guess) else {
                 return;

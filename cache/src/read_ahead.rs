@@ -16,7 +16,8 @@
 //!
 //! The policy treats the stream as any other: unread blocks count against it. A handle that no longer reads in order
 //! gives up its stream. So does one whose reader has hinted what comes next: a block that two streams disclose is read once, and
-//! would be fetched for the other one again.
+//! would be fetched for the other one again. And while a reader has hints to come, nothing is disclosed right after the end of
+//! one: it is the kernel's read-ahead that goes on there.
 //!
 //! **Order.** The kernel's own read-ahead sends several requests at once, and two may swap. So a read that begins where
 //! the read before the last one ended, within [`SLACK_BYTES`] of the last, is in order.

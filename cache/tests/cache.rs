@@ -309,6 +309,33 @@ fn what_is_hinted_is_not_guessed_too() {
     assert_eq!((stats.wasted_blocks, stats.fetched_bytes), (0, size), "{stats:?}");
 }
 
+/// Parts of a file are read in another order than they lie, and the kernel's read-ahead goes beyond the end of each.
+#[test]
+fn what_lies_behind_a_hinted_part_is_not_guessed_nor_taken_for_a_leap() {
+    let counting = Arc::new(Counting::default());
+    let cache = cache(16 << 20, 8192);
+    let (size, part, beyond): (u64, u64, u64) = (128 << 20, 8 << 20, 256 << 10);
+    let session = cache.attach(Arc::new(CountingBackend(counting.clone(), size))).session();
+    let file = session.open("file").unwrap();
+    let stream = session.stream();
+    let parts: Vec<u64> = (0..16).map(|number| number * 5 % 16).collect();
+    for number in &parts {
+        let segment = Segment { offset_bytes: number * part, length_bytes: part };
+        stream.hint_segments(&file, &[segment]);
+    }
+    let mut buffer = vec![1; 128 << 10];
+    for (turn, number) in parts.iter().enumerate() {
+        // Behind the last hint, guessing begins.
+        let beyond = if turn == 15 { 0 } else { beyond };
+        let end = ((number + 1) * part + beyond).min(size);
+        for at in (number * part..end).step_by(buffer.len()) {
+            assert_eq!(file.read_at(&mut buffer, at).unwrap(), buffer.len());
+        }
+    }
+    let (fetched, read) = (cache.stats().fetched_bytes, size + 14 * beyond);
+    assert!(fetched <= read, "{fetched} bytes for {read}");
+}
+
 #[test]
 fn a_file_that_is_opened_again_has_its_blocks_still() {
     let counting = Arc::new(Counting::default());

@@ -51,6 +51,17 @@ impl Policy {
         })
     }
 
+    /// Whether `block` lies right behind what `reader` has read as it disclosed in another stream than `but`, and that stream has
+    /// more to come elsewhere. It is the kernel's read-ahead that goes on with `block`, then.
+    pub fn is_beyond_hints(&self, reader: ReaderId, block: Block, but: Option<StreamId>) -> bool {
+        let mut named = self.arbiter.streams().named_by(block.file).iter().take(STREAMS_ASKED_MAX);
+        named.any(|&index| {
+            let Some(stream) = self.arbiter.streams().get(index) else { return false };
+            let is_other = stream.reader == Some(reader) && Some(stream.id) != but;
+            is_other && stream.ahead() > 0 && stream.is_beside(block)
+        })
+    }
+
     /// The stream of the last hinted read of `reader`.
     pub fn followed(&self, reader: ReaderId) -> Option<StreamId> {
         let index = self.last_stream.get(&reader)?;

@@ -11,7 +11,8 @@
 //!   case the reader comes back.
 //! * **C. Far ahead.** One read that fits beyond the window may be an accident. When the same reader makes a second one further
 //!   on, the cursor jumps there. It does not jump while the front stands where blocks already in memory have moved it: the
-//!   reader is still behind.
+//!   reader is still behind. Nor do reads right behind the block that was read last, or right before the next, count: they
+//!   are the kernel's read-ahead.
 //! * **D. Sets.** In a hint with free order, any of its positions fits. The front is then the start of the set plus the number
 //!   of its blocks read. So the distance to an access after the set includes all unread blocks of the set. Threads may read
 //!   several sets side by side: these sets are *open*. A set that goes unread while others are read is closed. Its unread
@@ -195,14 +196,19 @@ impl Cursor {
     }
 
     /// B, C, D: whether a read by `reader` that would fit `position` is accepted as that access.
-    pub(crate) fn accepts(&mut self, places: &Places, reader: ReaderId, position: u64) -> bool {
+    pub(crate) fn accepts(
+        &mut self,
+        places: &Places,
+        (reader, is_beside): (ReaderId, bool),
+        position: u64,
+    ) -> bool {
         let near = position < self.front.saturating_add(self.window)
             || self.sets.last().is_some_and(|set| position < set.end)
             || self.begins_near(places, position);
         if near {
             return true;
         }
-        if self.ahead_of_reader {
+        if self.ahead_of_reader || is_beside {
             return false;
         }
         let second = self.far.is_some_and(|(other, at)| other == reader && at < position);
@@ -458,7 +464,7 @@ mod tests {
     }
 
     fn try_read(cursor: &mut Cursor, places: &Places, position: u64) -> bool {
-        let accepted = cursor.accepts(places, READER, position);
+        let accepted = cursor.accepts(places, (READER, false), position);
         if accepted {
             cursor.read(places, position, 8);
         }
@@ -494,7 +500,7 @@ mod tests {
     fn who_reads_one_part_before_its_turn_comes_back() {
         let (places, mut cursor) = (places(&[(Order::Given, 10_000)]), Cursor::new(4096));
         let read = |cursor: &mut Cursor, position| {
-            assert!(cursor.accepts(&places, READER, position));
+            assert!(cursor.accepts(&places, (READER, false), position));
             cursor.read(&places, position, 512);
         };
         (0..10).for_each(|position| read(&mut cursor, position));
@@ -530,7 +536,10 @@ mod tests {
             cursor.settle(position);
         }
         assert_eq!((cursor.base(), cursor.front()), (10, 10));
-        assert!(!cursor.accepts(&places, READER, 500) && !cursor.accepts(&places, READER, 501));
+        assert!(
+            !cursor.accepts(&places, (READER, false), 500)
+                && !cursor.accepts(&places, (READER, false), 501)
+        );
         assert!(try_read(&mut cursor, &places, 10));
         for position in (11..40).chain(41..50) {
             cursor.settle(position);

@@ -17,6 +17,11 @@ pub(super) const RANKED_READS: u64 = 16;
 /// Unit: runs. Reason: bound.
 const USES_TRIED_MAX: usize = 8;
 
+/// The kernel's read-ahead does not know hints. It goes on behind the end of each, and in mapped files it begins before what is
+/// read. Its reads are at most so far away: it is 128 KiB by default, of which two may be under way.
+/// Unit: blocks. Reason: judgement.
+const BESIDE_MAX: u64 = 64;
+
 impl Stream {
     /// How a read of `block` by `reader` relates to the stream; `None` if the read does not belong to the stream.
     pub(crate) fn fit(&mut self, reader: ReaderId, block: Block) -> Option<Fit> {
@@ -27,12 +32,25 @@ impl Stream {
             return Some(Fit::Again);
         }
         let position = self.next_use(block)?;
-        self.cursor.accepts(&self.places, reader, position).then_some(Fit::At(position))
+        let is_beside = self.is_beside(block);
+        self.cursor
+            .accepts(&self.places, (reader, is_beside), position)
+            .then_some(Fit::At(position))
     }
 
     /// Makes `reader` the last reader, which may go on reading the same block in parts.
     pub(crate) fn lingers_with(&mut self, reader: ReaderId) {
         self.last_reader = Some(reader);
+    }
+
+    /// Whether `block` lies right behind the block that was read last, or right before the next.
+    pub(crate) fn is_beside(&self, block: Block) -> bool {
+        let is_near = |from: Block, to: Block| {
+            let distance = to.index.checked_sub(from.index);
+            from.file == to.file && distance.is_some_and(|distance| distance <= BESIDE_MAX)
+        };
+        self.last.is_some_and(|last| is_near(last, block))
+            || self.next_block().is_some_and(|next| is_near(block, next))
     }
 
     /// Whether `reader` read last in this stream and has read nothing else since.
