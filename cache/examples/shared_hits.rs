@@ -45,7 +45,7 @@ fn time(size: usize, mut read: impl FnMut(u64)) -> f64 {
 
 /// The work of a reading process: prints a line of figures for each size.
 fn read(name: &str, path: &str) {
-    let session = FarSession::connect(name, b"", PATIENCE).expect("no error").expect("a server");
+    let session = FarSession::connect(name, b"", PATIENCE).expect("a server");
     let file = session.open(b"file").expect("it is there");
     let plain = std::fs::File::open(path).expect("a file");
     let private = vec![1_u8; FILE_BYTES];
@@ -101,7 +101,7 @@ fn main() {
         Ok::<_, BackendError>(Served { store: store.clone(), open: Arc::new(open) })
     });
     let _server = server.expect("threads");
-    let session = FarSession::connect(&name, b"", PATIENCE).expect("no error").expect("a server");
+    let session = FarSession::connect(&name, b"", PATIENCE).expect("a server");
     let file = session.open(b"file").expect("it is there");
     let mut buffer = vec![0; 1 << 20];
     for at in (0..FILE_BYTES).step_by(buffer.len()) {

@@ -71,7 +71,7 @@ fn read(name: &str, count: u64, seed: u64) {
     let deadline = Instant::now() + Duration::from_secs(1200);
     'servers: while right < count {
         assert!(Instant::now() < deadline, "{right} of {count} reads after {lost} servers");
-        let Some(session) = FarSession::connect(name, b"", PATIENCE).unwrap() else {
+        let Ok(session) = FarSession::connect(name, b"", PATIENCE) else {
             std::thread::sleep(Duration::from_millis(1));
             continue;
         };
@@ -127,7 +127,7 @@ fn read(name: &str, count: u64, seed: u64) {
 
 /// Hints as a client of which a child is left, which has its socket.
 fn leave_a_child(name: &str) {
-    let session = FarSession::connect(name, b"", PATIENCE).unwrap().expect("it answers");
+    let session = FarSession::connect(name, b"", PATIENCE).expect("it answers");
     let (file, stream) = (session.open(b"0").unwrap(), session.stream());
     let part = |number: u64| Segment { offset_bytes: number * 8192, length_bytes: 4096 };
     stream.hint_segments(&file, &(0..500).map(part).collect::<Vec<_>>());

@@ -18,7 +18,7 @@ use std::time::Duration;
 use common::daemon::Daemon;
 use common::{have, is_root, text, wait_until};
 use foretell_cache::{CacheOptions, Lent};
-use foretell_family::{Place, Recipe, Source, Way};
+use foretell_family::{Place, Recipe, Sharing, Source, Way};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -70,7 +70,9 @@ fn reader() {
         assert!(bytes == wanted, "wrong bytes");
         let block_bytes = way.block_bytes();
         // The test harness may have begun a line.
-        println!("\nread right, in blocks of {block_bytes}");
+        let Sharing { cache, refusal } = way.sharing();
+        let why = refusal.as_ref().map_or("", |refusal| &refusal.why);
+        println!("\nread right, in blocks of {block_bytes}, {cache:?}, {why}");
         if std::io::stdin().read_line(&mut String::new()).expect("a line") == 0 {
             return;
         }
@@ -82,8 +84,10 @@ struct Reader {
     process: Child,
     asks: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
-    /// Bytes of a block of the cache that it uses.
+    /// Bytes of a block of the cache that it uses, whose that is, and why it is not the daemon's.
     block: String,
+    cache: String,
+    why: String,
 }
 
 impl Reader {
@@ -104,8 +108,12 @@ impl Reader {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
         let asks = process.stdin.take();
         let answers = BufReader::new(process.stdout.take().expect("a pipe"));
-        let mut reader = Reader { process, asks, answers, block: String::new() };
-        reader.block = reader.answer();
+        let (block, cache, why) = Default::default();
+        let mut reader = Reader { process, asks, answers, block, cache, why };
+        let answer = reader.answer();
+        let mut words = answer.splitn(3, ", ").map(str::to_owned);
+        let mut next = || words.next().expect("three words");
+        (reader.block, reader.cache, reader.why) = (next(), next(), next());
         reader
     }
 
@@ -135,10 +143,10 @@ impl Reader {
 
     /// Whether it uses the daemon's cache, by the size of blocks: its own cache has others.
     fn has_joined(&self) -> bool {
-        match self.block.as_str() {
-            "16384" => true,
-            "4096" => false,
-            other => panic!("blocks of {other}"),
+        match (self.block.as_str(), self.cache.as_str()) {
+            ("16384", "Daemon") => true,
+            ("4096", "Alone" | "Here" | "Other") => false,
+            other => panic!("blocks and cache {other:?}"),
         }
     }
 }
@@ -247,8 +255,13 @@ fn a_program_with_another_view_or_fewer_rights_has_a_cache_of_its_own() {
         }
         let reader = Reader::begin_by(before, &daemon, data.path());
         assert!(!reader.has_joined(), "{before:?}");
+        assert!(reader.why.starts_with("the daemon's cache is not used: "), "{}", reader.why);
+        assert!(reader.why.contains("rights") || reader.why.contains("mounts"), "{}", reader.why);
         reader.end();
         tried += 1;
+        assert_eq!(cache_of(&daemon)["refused"], tried);
+        let said = text(&daemon.output(&["status"]).stdout);
+        assert!(said.contains("refused, and ha"), "{said}");
     }
     if tried == 0 {
         common::skipped("neither setpriv nor unshare can be used");
@@ -281,12 +294,14 @@ fn hello(folder: &Path) -> Vec<u8> {
     string(&body)
 }
 
-/// Says something, and returns how many bytes of an answer come.
-fn answer_to(socket: &Path, said: &[u8]) -> usize {
+/// Says something, and returns what is answered.
+fn answer_to(socket: &Path, said: &[u8]) -> Vec<u8> {
     let mut stream = UnixStream::connect(socket).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
     let _ = stream.write_all(said);
-    stream.read(&mut [0; 100]).unwrap_or(0)
+    let mut answer = [0; 500];
+    let count = stream.read(&mut answer).unwrap_or(0);
+    answer[..count].to_vec()
 }
 
 #[test]
@@ -294,16 +309,19 @@ fn another_user_and_other_words_are_refused() {
     let (daemon, data) = (Daemon::start_with(&["--cache", "64MiB"]), folder_of_data());
     let (socket, said) = (daemon.path().join("cache.sock"), hello(data.path()));
     assert_eq!(fs::metadata(&socket).expect("a socket").mode() & 0o777, 0o600);
-    assert!(answer_to(&socket, &said) > 0, "this user is welcome");
+    let (welcome, refused) = (0, 5);
+    let kind = |said: &[u8]| answer_to(&socket, said).get(4).copied();
+    assert_eq!(kind(&said), Some(welcome), "this user is welcome");
     let mut of_another_version = said.clone();
     of_another_version[5] += 1;
-    for wrong in [&of_another_version[..], b"GET / HTTP/1.0\r\n\r\n", &u32::MAX.to_ne_bytes()] {
-        assert_eq!(answer_to(&socket, wrong), 0);
+    assert_eq!(kind(&of_another_version), Some(refused), "with a reason");
+    for wrong in [&b"GET / HTTP/1.0\r\n\r\n"[..], &u32::MAX.to_ne_bytes()] {
+        assert_eq!(kind(wrong), None);
     }
     // Silent clients cost themselves.
     let _silent: Vec<UnixStream> =
         (0..20).map(|_| UnixStream::connect(&socket).expect("it listens")).collect();
-    assert!(answer_to(&socket, &said) > 0);
+    assert_eq!(kind(&said), Some(welcome));
     if !is_root() {
         return;
     }
@@ -317,6 +335,6 @@ fn another_user_and_other_words_are_refused() {
         assert_eq!(result, 0);
         answer_to(&socket, &said)
     });
-    assert_eq!(of_other.join().expect("it ends"), 0);
+    assert!(of_other.join().expect("it ends").is_empty(), "another user hears nothing");
     assert!(cache_of(&daemon)["stores"] == 1);
 }

@@ -14,19 +14,19 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use foretell_cache::backend::Environment;
-use foretell_cache::share::{Served, Server, hello};
+use foretell_cache::share::{Refusal, Served, Server, hello, refuse};
 use foretell_cache::{Cache, CacheError, CacheOptions, Stats};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use serde::{Deserialize, Serialize};
@@ -70,12 +70,23 @@ pub struct HostStatus {
     pub clients: usize,
     /// Stores that are open.
     pub stores: usize,
+    /// Stores of programs that were refused.
+    pub refused: u64,
     /// Counts since it began.
     pub counts: Stats,
 }
 
-/// Whether the process at the other end of a socket may have files and stores opened for it.
-pub type MayJoin = Box<dyn Fn(BorrowedFd<'_>) -> bool + Send + Sync>;
+/// Whoever starts a host says who may join.
+pub trait Admission: Send + Sync {
+    /// Whether the process at the other end of a socket may have files and stores opened for it.
+    ///
+    /// # Errors
+    /// Why not: a line about "it".
+    fn may_join(&self, client: BorrowedFd<'_>) -> Result<(), String>;
+
+    /// A store of this process was refused for this reason.
+    fn refused(&self, client: BorrowedFd<'_>, why: &str);
+}
 
 /// A cache of a daemon, which stores of all programs of the user join. Dropping it ends it: clients go on by themselves.
 pub struct Host {
@@ -113,7 +124,8 @@ struct Hosting {
     options: CacheOptions,
     server: Server,
     stores: Mutex<Stores>,
-    may_join: MayJoin,
+    admission: Box<dyn Admission>,
+    refused: AtomicU64,
     /// Clients that are being heard.
     heard: AtomicUsize,
     /// Rings when a client has been heard, or all is over.
@@ -141,17 +153,17 @@ impl Host {
     pub fn start(
         options: CacheOptions,
         folder: &Path,
-        may_join: MayJoin,
+        admission: Box<dyn Admission>,
     ) -> Result<Self, HostError> {
         let cache = Cache::new_shared(options).map_err(HostError::Cache)?;
-        Self::over(cache, options, folder.join(HOST_SOCKET), may_join).map_err(HostError::Socket)
+        Self::over(cache, options, folder.join(HOST_SOCKET), admission).map_err(HostError::Socket)
     }
 
     fn over(
         cache: Cache,
         options: CacheOptions,
         path: PathBuf,
-        may_join: MayJoin,
+        admission: Box<dyn Admission>,
     ) -> io::Result<Self> {
         let server = Server::start_unnamed(&cache)?;
         remove(&path)?;
@@ -163,7 +175,8 @@ impl Host {
             options,
             server,
             stores: Mutex::default(),
-            may_join,
+            admission,
+            refused: AtomicU64::new(0),
             heard: AtomicUsize::new(0),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             is_over: false.into(),
@@ -177,7 +190,7 @@ impl Host {
 
     /// What it has.
     pub fn status(&self) -> HostStatus {
-        let Hosting { cache, options, server, stores, .. } = &*self.hosting;
+        let Hosting { cache, options, server, stores, refused, .. } = &*self.hosting;
         let counts = cache.stats();
         let block_bytes = options.block_bytes as u64;
         HostStatus {
@@ -186,6 +199,7 @@ impl Host {
             filled_bytes: counts.held_blocks * block_bytes,
             clients: server.clients(),
             stores: stores.lock().unwrap_or_else(PoisonError::into_inner).kept.len(),
+            refused: refused.load(Ordering::Relaxed),
             counts,
         }
     }
@@ -271,37 +285,53 @@ impl Hosting {
     }
 
     fn hear(&self, socket: UnixStream) {
-        // Before it is heard, so that it cannot keep others out by silence.
-        if !(self.may_join)(socket.as_fd()) {
-            return; // A
-        }
-        let Ok(said) = hello(&socket, HELLO_WITHIN) else { return };
-        if let Some(served) = self.served(said) {
-            self.server.join(socket, served);
-        }
+        // A. Before it is heard, so that it cannot keep others out by silence.
+        let refusal = match self.admission.may_join(socket.as_fd()) {
+            Err(why) => Refusal::final_one(why),
+            Ok(()) => {
+                let Ok(said) = hello(&socket, HELLO_WITHIN) else { return };
+                match self.served(said) {
+                    Ok(served) => return self.server.join(socket, served),
+                    Err(refusal) => refusal,
+                }
+            }
+        };
+        refuse(&socket, &refusal);
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.admission.refused(socket.as_fd(), &refusal.why);
     }
 
-    /// The store that a client has asked for; `None` if it is not for this host.
-    fn served(&self, said: Vec<u8>) -> Option<Served> {
-        let told: Told = serde_json::from_slice(&said).ok()?;
+    /// The store that a client has asked for.
+    fn served(&self, said: Vec<u8>) -> Result<Served, Refusal> {
+        let told: Told = serde_json::from_slice(&said).map_err(|_| {
+            Refusal::mendable("it is of another version of foretell: start it again")
+        })?;
         // Checked for each client: what is at a path may have changed.
         if told.is_folder && identity(Path::new(&told.place)) != told.folder {
-            return None; // A
+            return Err(Refusal::final_one("another folder is at this path there")); // A
         }
-        if !told.is_folder && told.surroundings != surroundings() {
-            return None; // C
+        if !told.is_folder
+            && let Some(name) = different(&told.surroundings, &surroundings())
+        {
+            let name = name.to_string_lossy();
+            return Err(Refusal::mendable(format!(
+                "it has another {name} in its environment: start it with the same"
+            ))); // C
         }
         let (kept, left) = self.kept(&said)?;
         drop(left); // It may wait for threads, and nothing is locked here.
         let mut open = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = open.is_none();
-        if is_new {
-            *open = self.open(&told);
-        }
-        let served = open.clone();
+        let mut is_new = false;
+        let served = match &*open {
+            Some(served) => Ok(served.clone()),
+            None => {
+                is_new = true;
+                self.open(&told).map(|served| open.insert(served).clone())
+            }
+        };
         drop(open);
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        if served.is_some() {
+        if served.is_ok() {
             stores.opened += usize::from(is_new);
         } else {
             if let Entry::Occupied(entry) = stores.kept.entry(said)
@@ -314,36 +344,40 @@ impl Hosting {
     }
 
     /// The place of a store, and the store that has made room for it.
-    fn kept(&self, said: &[u8]) -> Option<(Kept, Option<Kept>)> {
+    fn kept(&self, said: &[u8]) -> Result<(Kept, Option<Kept>), Refusal> {
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         stores.joined += 1;
         let joined = stores.joined;
         if let Some((kept, last)) = stores.kept.get_mut(said) {
             *last = joined;
-            return Some((Arc::clone(kept), None));
+            return Ok((Arc::clone(kept), None));
         }
         if stores.opened >= OPENED_MAX {
-            return None;
+            let why = format!("it has opened {OPENED_MAX} different stores: start it again");
+            return Err(Refusal::mendable(why));
         }
         let mut left = None;
         if stores.kept.len() >= STORES_MAX {
             let oldest = stores.kept.iter().filter(|(_, (kept, _))| is_idle(kept));
-            let oldest = oldest.min_by_key(|(_, (_, last))| *last).map(|(said, _)| said.clone())?;
+            let oldest = oldest.min_by_key(|(_, (_, last))| *last).map(|(said, _)| said.clone());
+            let in_use = || Refusal::final_one(format!("{STORES_MAX} stores are in use there"));
+            let oldest = oldest.ok_or_else(in_use)?;
             left = stores.kept.remove(&oldest).map(|(kept, _)| kept);
         }
         let kept = Kept::default();
         stores.kept.insert(said.to_vec(), (Arc::clone(&kept), joined));
-        Some((kept, left))
+        Ok((kept, left))
     }
 
-    fn open(&self, told: &Told) -> Option<Served> {
+    fn open(&self, told: &Told) -> Result<Served, Refusal> {
         let depth = told.depth.filter(|&depth| (1..=DEPTH_MAX).contains(&depth));
         let place = match told.is_folder {
             true => Place::Folder(PathBuf::from(&told.place)),
-            false => Place::Address(told.place.to_str()?.to_owned()),
+            false => Place::Address(told.place.to_string_lossy().into_owned()),
         };
         if depth != told.depth || told.deadline > Duration::from_secs(1_000_000_000) {
-            return None;
+            let why = format!("it takes depths up to {DEPTH_MAX}, and timeouts below 1e9 s");
+            return Err(Refusal::mendable(why));
         }
         let recipe = Recipe {
             place,
@@ -356,12 +390,24 @@ impl Hosting {
         // B: the own environment has more sources of credentials, so it is used where nothing differs.
         let is_own = told.is_folder || told.environment == Environment::settings();
         let other = (!is_own).then(|| Environment::of(told.environment.clone()));
-        // What is wrong with a store, its own process finds out, and says.
-        let source = Source::of(&recipe, other.as_ref()).ok()?;
+        // The client has opened the same before it came. What fails here is about this process, or about credentials that
+        // only a process with the same environment can have.
+        let source = Source::of(&recipe, other.as_ref())
+            .map_err(|error| Refusal::mendable(format!("it cannot open the store: {error}")))?;
         let store = self.cache.attach(source.backend());
         let open = move |path: &[u8]| source.open(OsStr::from_bytes(path));
-        Some(Served { store, open: Arc::new(open) })
+        Ok(Served { store, open: Arc::new(open) })
     }
+}
+
+/// A variable that is in one of them alone, or differs.
+fn different<'a>(
+    one: &'a [(OsString, OsString)],
+    other: &'a [(OsString, OsString)],
+) -> Option<&'a OsStr> {
+    let lacks = |all: &[(OsString, OsString)], variable| !all.contains(variable);
+    let first = one.iter().find(|variable| lacks(other, variable));
+    first.or_else(|| other.iter().find(|variable| lacks(one, variable))).map(|(name, _)| &**name)
 }
 
 /// Whether no client reads from a store.

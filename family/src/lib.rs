@@ -11,17 +11,19 @@
 //! is made seeks a cache anew.
 //!
 //! By module: `recipe` says what a store is made of, `source` opens what it names, `secret` has the key of the names of families,
-//! `way` finds the cache, `host` is the daemon's side, and `process` keeps what belongs to one process from forked children.
+//! `way` finds the cache, `sharing` says which one it is, `host` is the daemon's side, and `process` keeps what belongs to one process from forked children.
 
 mod host;
 mod process;
 mod recipe;
 mod secret;
+mod sharing;
 mod source;
 mod way;
 
-pub use host::{HOST_SOCKET, Host, HostError, HostStatus, MayJoin};
+pub use host::{Admission, HOST_SOCKET, Host, HostError, HostStatus};
 pub use process::{OfProcess, forks};
 pub use recipe::{Place, Recipe};
+pub use sharing::{CacheOf, Sharing};
 pub use source::{Source, SourceError};
 pub use way::{Open, Way};

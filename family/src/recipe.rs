@@ -135,8 +135,8 @@ impl Recipe {
         family
     }
 
-    /// Whether a file of credentials or certificates is named by a relative path. The daemon has another working folder.
-    pub(crate) fn is_relative(&self) -> bool {
+    /// A setting that names a file of credentials or certificates by a relative path. The daemon has another working folder.
+    pub(crate) fn relative(&self) -> Option<String> {
         let is_path = |name: &str| {
             let name = name.to_ascii_uppercase();
             ["_FILE", "_DIR", "_PATH", "_BUNDLE", "_CREDENTIALS", "SERVICE_ACCOUNT", "HOME"]
@@ -150,7 +150,8 @@ impl Recipe {
         let mut all = self.settings.clone();
         all.extend(Environment::settings());
         all.extend(Environment::surroundings().into_iter().map(text));
-        !self.is_folder() && all.iter().any(|(name, value)| is_path(name) && is_relative(value))
+        let mut all = all.into_iter().filter(|_| !self.is_folder());
+        all.find(|(name, value)| is_path(name) && is_relative(value)).map(|(name, _)| name)
     }
 
     /// What a daemon is told.
@@ -215,9 +216,9 @@ mod tests {
             settings: vec![(name.into(), value.into())],
             is_shared: true,
         };
-        assert!(with("aws_web_identity_token_file", "token").is_relative());
-        assert!(!with("aws_web_identity_token_file", "/run/token").is_relative());
-        assert!(!with("google_service_account", "{\"type\": 1}").is_relative());
-        assert!(!with("aws_region", "eu").is_relative());
+        assert!(with("aws_web_identity_token_file", "token").relative().is_some());
+        assert!(with("aws_web_identity_token_file", "/run/token").relative().is_none());
+        assert!(with("google_service_account", "{\"type\": 1}").relative().is_none());
+        assert!(with("aws_region", "eu").relative().is_none());
     }
 }

@@ -11,12 +11,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use foretell_cache::backend::{Backend, BackendError, Opened};
-use foretell_cache::share::{At, EitherFile, EitherStream, FarSession, Name, Served, Server};
+use foretell_cache::share::{
+    At, EitherFile, EitherStream, FarSession, Name, Refusal, Served, Server, Unjoined,
+};
 use foretell_cache::{Cache, CacheError, CacheOptions, OpenError, Session, Stats};
 
 use crate::host;
 use crate::recipe::Recipe;
 use crate::secret::Secret;
+use crate::sharing::{self, CacheOf, Sharing};
 
 /// Opens the file at a path of the back end, and waits.
 pub type Open = Arc<dyn Fn(&OsStr) -> Result<Opened, BackendError> + Send + Sync>;
@@ -33,7 +36,7 @@ struct Own {
 
 /// How a store reads: through a cache of this process, or through that of another one. A clone is the same.
 #[derive(Clone)]
-pub struct Way(Where);
+pub struct Way(Where, Arc<Sharing>);
 
 #[derive(Clone)]
 enum Where {
@@ -122,22 +125,31 @@ impl Way {
     pub fn new(recipe: &Recipe, backend: Arc<dyn Backend>, open: Open) -> Result<Self, CacheError> {
         let options = recipe.options;
         options.check()?;
+        let alone = |refusal| {
+            let own = own((options, Cache::new(options)), &backend, &open)?;
+            let sharing = Sharing { cache: CacheOf::Alone, refusal };
+            Ok(Way(Where::Here(Arc::new(own)), Arc::new(sharing)))
+        };
         // The process that has the cache answers within this time, or counts as ended.
         let patience = recipe.deadline + PATIENCE;
-        let there = |session| {
+        let there = |session, cache, refusal| {
             let (backend, open) = (Arc::clone(&backend), Arc::clone(&open));
             let fallback = Arc::new(Fallback { options, backend, open, own: Mutex::new(None) });
-            Way(Where::There { session, fallback })
+            Way(Where::There { session, fallback }, Arc::new(Sharing { cache, refusal }))
         };
-        if recipe.is_shared
-            && !recipe.is_relative()
-            && let Some(session) = of_daemon(recipe, patience)
-        {
-            return Ok(there(session));
+        let mut refusal = None;
+        if recipe.is_shared {
+            match of_daemon(recipe, patience) {
+                Ok(session) => return Ok(there(session, CacheOf::Daemon, None)),
+                Err(why) => refusal = why,
+            }
         }
-        if recipe.is_shared
-            && let Some(secret) = Secret::find()
-        {
+        if recipe.is_shared {
+            let Some(secret) = Secret::find() else {
+                let why = "it is not shared: neither XDG_RUNTIME_DIR/foretell nor /tmp/foretell-UID can be made a folder of \
+                           this user alone";
+                return alone(Some(Refusal::mendable(why)));
+            };
             let family = recipe.family();
             // A client proves that it knows the family, as does a server by its name.
             let (name, proof) =
@@ -145,18 +157,28 @@ impl Way {
             // A name may be held by a child of a server that has ended.
             for number in 0..TRIES {
                 let name = format!("family-{name:032x}-{number}");
-                if let Ok(Some(session)) = FarSession::connect(&name, &proof, patience) {
-                    return Ok(there(session));
+                if let Ok(session) = FarSession::connect(&name, &proof, patience) {
+                    return Ok(there(session, CacheOf::Other, refusal));
                 }
                 let Ok(Some(name)) = Name::take(&name) else { continue };
-                // Without the memory or a thread for it, it is a cache of this process alone.
-                if let Some(own) = serving(options, &backend, &open, (name, proof)) {
-                    return Ok(Way(Where::Here(Arc::new(own))));
-                }
-                break;
+                return match serving(options, &backend, &open, (name, proof)) {
+                    Ok(own) => {
+                        let sharing = Sharing { cache: CacheOf::Here, refusal };
+                        Ok(Way(Where::Here(Arc::new(own)), Arc::new(sharing)))
+                    }
+                    // Without the memory or a thread for it, it is a cache of this process alone.
+                    Err(why) => alone(Some(Refusal::final_one(format!("it is not shared: {why}")))),
+                };
             }
+            let why = "it is not shared: children of processes that have ended hold its sockets";
+            refusal = Some(Refusal::final_one(why));
         }
-        Ok(Way(Where::Here(Arc::new(own((options, Cache::new(options)), &backend, &open)?))))
+        alone(refusal)
+    }
+
+    /// Which cache it is, and why not another one.
+    pub fn sharing(&self) -> &Sharing {
+        &self.1
     }
 
     /// Whether the other process has ended, so that another way should be sought.
@@ -222,20 +244,26 @@ const SILENT_FOR: Duration = Duration::from_secs(30);
 /// What takes a daemon longer than this is no answer.
 const SILENT_AFTER: Duration = Duration::from_secs(1);
 
-/// The cache of the user's daemon, if it takes the store.
-fn of_daemon(recipe: &Recipe, patience: Duration) -> Option<FarSession> {
+/// The cache of the user's daemon. The error is empty if there is no daemon.
+fn of_daemon(recipe: &Recipe, patience: Duration) -> Result<FarSession, Option<Refusal>> {
     static SILENT: Mutex<Option<Instant>> = Mutex::new(None);
-    let socket = host::socket()?;
+    let socket = host::socket().ok_or(None)?;
+    if let Some(name) = recipe.relative() {
+        let why = format!(
+            "the daemon's cache is not used: {name} is a relative path, and the daemon has another working folder: \
+             make it absolute"
+        );
+        return Err(Some(Refusal::mendable(why)));
+    }
     let silent = || SILENT.lock().unwrap_or_else(PoisonError::into_inner);
     if silent().is_some_and(|since| since.elapsed() < SILENT_FOR) {
-        return None;
+        return Err(sharing::of_daemon(Unjoined::Silent));
     }
     let asked = Instant::now();
     let session = FarSession::connect_to(At::Path(&socket), &recipe.told(), patience);
-    let session = session.ok().flatten();
-    let is_silent = session.is_none() && asked.elapsed() > SILENT_AFTER;
+    let is_silent = session.is_err() && asked.elapsed() > SILENT_AFTER;
     *silent() = is_silent.then(Instant::now);
-    session
+    session.map_err(sharing::of_daemon)
 }
 
 /// A cache of this process that answers others of the family.
@@ -244,8 +272,8 @@ fn serving(
     backend: &Arc<dyn Backend>,
     open: &Open,
     (name, proof): (Name, [u8; 16]),
-) -> Option<Own> {
-    let cache = Cache::new_shared(options).ok()?;
+) -> Result<Own, String> {
+    let cache = Cache::new_shared(options).map_err(|error| error.to_string())?;
     let store = cache.attach(Arc::clone(backend));
     let session = store.session();
     let opens = Arc::clone(open);
@@ -257,6 +285,7 @@ fn serving(
         let open = move |path: &[u8]| open(&OsString::from_vec(path.to_vec()));
         Ok(Served { store: store.clone(), open: Arc::new(open) })
     });
+    let server = Some(server.map_err(|error| error.to_string())?);
     let block_bytes = options.block_bytes;
-    Some(Own { cache, block_bytes, session, open: Arc::clone(open), _server: Some(server.ok()?) })
+    Ok(Own { cache, block_bytes, session, open: Arc::clone(open), _server: server })
 }

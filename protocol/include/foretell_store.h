@@ -87,6 +87,19 @@ typedef struct foretell_store_file foretell_store_file;
  */
 foretell_store *foretell_store_open(const char *url, const struct foretell_store_options *options);
 
+/* Whose cache a store reads through. */
+#define FORETELL_CACHE_ALONE 0  /* this process has it, alone */
+#define FORETELL_CACHE_HERE 1   /* this process has it, and others with the same store join it */
+#define FORETELL_CACHE_OTHER 2  /* another process with the same store has it */
+#define FORETELL_CACHE_DAEMON 3 /* foretell daemon --cache has it */
+
+/*
+ * Returns one of these. why, unless NULL, then has a line that says why it is not the daemon's although a daemon
+ * was asked, or why it is not shared although it was to be; "" without such a reason. Good until the thread's next
+ * call of this function. Nothing is printed.
+ */
+int foretell_store_cache(foretell_store *store, const char **why);
+
 /* Files that are open stay open. NULL is accepted. */
 void foretell_store_close(foretell_store *store);
 

@@ -7,7 +7,7 @@
 
 from foretell._errors import Busy, Changed, Error, NotFound, PermissionDenied, Timeout
 from foretell._listing import Entry
-from foretell._store import File, Store, Stream
+from foretell._store import File, Sharing, Store, Stream
 from foretell.disclose import Disclosed, Plan, disclosed
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "NotFound",
     "PermissionDenied",
     "Plan",
+    "Sharing",
     "Store",
     "Stream",
     "Timeout",

@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import io
 import os
+import sys
+import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
     Literal,
+    NamedTuple,
     NoReturn,
     Self,
     SupportsIndex,
@@ -30,6 +33,16 @@ if TYPE_CHECKING:
 
     from foretell._ahead import OpenAhead
     from foretell._types import Ranges
+
+
+class Sharing(NamedTuple):
+    """How a store shares its cache. See `Store.sharing`."""
+
+    cache: Literal["alone", "here", "other", "daemon"]
+    """Whose cache the store reads through: that of this process ``alone``; that which this process has (``here``), and
+    others with the same store join; that of an ``other`` process with the same store; or that of the ``daemon``."""
+    why: str | None
+    """Why it is not the daemon's although a daemon was asked, or why it is not shared although it was to be."""
 
 
 class Store(_foretell.Store):
@@ -80,7 +93,8 @@ class Store(_foretell.Store):
                 settings and environment: workers of a loader, ranks, programs. The process that makes the first of them has
                 the cache, with its budget; the others read it without copies of their own. With ``foretell daemon --cache``,
                 shared stores of all kinds use the daemon's cache, with its size and block. If the process with the cache
-                ends, the others go on, each with a cache of its own.
+                ends, the others go on, each with a cache of its own. `sharing` says which cache it is. If a daemon runs and
+                refuses the store for a reason that can be mended, a RuntimeWarning says which.
 
         Raises:
             ValueError: An argument is out of range or contradicts another.
@@ -136,6 +150,10 @@ class Store(_foretell.Store):
             dict(items),
             bool(shared),
         )
+        if shared and not _is_worker():
+            _, why, can_mend = self._sharing()
+            if can_mend:
+                warnings.warn(f"{given}: {why}", RuntimeWarning, stacklevel=2)
         return self
 
     def __repr__(self) -> str:
@@ -366,6 +384,15 @@ class Store(_foretell.Store):
         with await self.open_async(path) as file:
             return await file.read_at_async(offset, length)
 
+    @property
+    def sharing(self) -> Sharing:
+        """Whose cache the store reads through, and why not another one's.
+
+        That may change when the process ends that has the cache.
+        """
+        cache, why, _ = self._sharing()
+        return Sharing(cache, why)
+
     def stats(self) -> dict[str, int]:
         """Return counts of this process so far; of a shared store, those of all who share it.
 
@@ -376,6 +403,12 @@ class Store(_foretell.Store):
         arrived, in whole blocks: more than was read, if reads are shorter than blocks.
         """
         return self._stats()
+
+
+def _is_worker() -> bool:
+    """Whether another Python process has started this one to work for it, and so has warned before."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
 
 
 def _unpickled(

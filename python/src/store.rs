@@ -11,7 +11,7 @@ use foretell_cache::backend::local::LocalBackend;
 use foretell_cache::backend::{self, Addressed, BackendError};
 use foretell_cache::share::{EitherFile, EitherStream};
 use foretell_cache::{CacheOptions, OpenError};
-use foretell_family::{Place, Recipe, Source, SourceError, Way};
+use foretell_family::{CacheOf, Place, Recipe, Source, SourceError, Way};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -270,6 +270,20 @@ impl Store {
         let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         let of_cache = live.as_ref().and_then(|live| Some(live.get()?.way.block_bytes()));
         of_cache.unwrap_or(self.recipe.options.block_bytes)
+    }
+
+    /// Whose cache it is, why not another one, and whether the user can mend that.
+    fn _sharing(&self, py: Python<'_>) -> PyResult<(&'static str, Option<String>, bool)> {
+        let live = self.live(py)?;
+        let sharing = live.get().expect("of this process").way.sharing();
+        let cache = match sharing.cache {
+            CacheOf::Alone => "alone",
+            CacheOf::Here => "here",
+            CacheOf::Other => "other",
+            CacheOf::Daemon => "daemon",
+        };
+        let why = sharing.refusal.as_ref().map(|refusal| refusal.why.clone());
+        Ok((cache, why, sharing.to_mend().is_some()))
     }
 
     fn _stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

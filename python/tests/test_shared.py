@@ -7,9 +7,12 @@ import pickle
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -139,6 +142,41 @@ def test_a_file_that_has_changed_meanwhile_is_refused(tmp_path: Path) -> None:
     (tmp_path / "odd").write_bytes(b"x" * (40 << 20))
     with pytest.raises(foretell.Changed):
         file.read_at(39 << 20, 10)
+
+
+def test_a_store_says_which_cache_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("FORETELL_DAEMON", str(tmp_path / "none"))
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "odd").write_bytes(bytes(2 << 20))
+    assert foretell.Store(data).sharing == ("alone", None)
+    first = start(data)
+    options = {"budget": "16MiB", "shared": True}
+    store = foretell.Store(data, **options)
+    assert store.sharing == ("other", None)
+    first.kill()
+    first.wait()
+    until(lambda: store.sharing == ("here", None), "the next family has its cache in this process")
+
+
+def test_a_refusal_that_can_be_mended_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "daemon"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("FORETELL_DAEMON", str(folder))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "cache.sock"))
+        listener.listen()
+        # It closes each connection without a word, as a daemon of another version does.
+        closing = threading.Thread(target=lambda: listener.accept()[0].close(), daemon=True)
+        closing.start()
+        with pytest.warns(RuntimeWarning, match="the daemon's cache is not used: .* start it again"):
+            store = foretell.Store(tmp_path, shared=True)
+        closing.join()
+    assert store.sharing.cache == "here"
+    assert store.sharing.why is not None
+    with warnings.catch_warnings(action="error"):  # Nothing was asked for.
+        assert foretell.Store(tmp_path).sharing == ("alone", None)
 
 
 def test_what_makes_a_family(tmp_path: Path) -> None:

@@ -66,6 +66,20 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
+/// A line that is no problem, good until the thread asks for the next one.
+pub(crate) fn kept_line(line: &str) -> *const c_char {
+    thread_local! {
+        static KEPT: RefCell<CString> = RefCell::default();
+    }
+    let line = CString::new(line.replace('\0', " ")).unwrap_or_default();
+    // At the end of a thread there is none any more.
+    let kept = KEPT.try_with(|kept| {
+        kept.replace(line);
+        kept.borrow().as_ptr()
+    });
+    kept.unwrap_or(c"".as_ptr())
+}
+
 /// The line of the last problem of this thread.
 pub(crate) fn last() -> *const c_char {
     // At the end of a thread there is none any more.

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use foretell_cache::share::{EitherFile, EitherStream};
 use foretell_cache::{Lent, ReadError, Segment};
-use foretell_family::{OfProcess, Recipe, Source, Way};
+use foretell_family::{CacheOf, OfProcess, Recipe, Source, Way};
 
 use crate::errors::{Problem, guarded};
 use crate::options::{Options, recipe_of};
@@ -172,6 +172,34 @@ pub unsafe extern "C" fn foretell_store_close(store: *mut foretell_store) {
         }
         Ok(())
     });
+}
+
+/// See `foretell_store.h`.
+///
+/// # Safety
+/// `store` is NULL or an open store, and `why` NULL or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn foretell_store_cache(
+    store: *mut foretell_store,
+    why: *mut *const c_char,
+) -> c_int {
+    guarded(-1, || {
+        // SAFETY: the caller's promise.
+        let store = unsafe { store.as_ref() };
+        let way = store.ok_or_else(|| Problem::wrong("the store is NULL".into()))?.way()?;
+        let sharing = way.sharing();
+        let line = sharing.refusal.as_ref().map_or("", |refusal| &refusal.why);
+        // SAFETY: the caller's promise.
+        if let Some(why) = unsafe { why.as_mut() } {
+            *why = errors::kept_line(line);
+        }
+        Ok(match sharing.cache {
+            CacheOf::Alone => 0,
+            CacheOf::Here => 1,
+            CacheOf::Other => 2,
+            CacheOf::Daemon => 3,
+        })
+    })
 }
 
 /// See `foretell_store.h`.

@@ -5,14 +5,18 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use foretell_cache::CacheOptions;
-use foretell_family::Host;
+use foretell_family::{Admission, Host};
 
 /// The folder in which a process of this program is to have a host.
 const ROLE: &str = "FORETELL_STORE_HOST";
+/// `FORETELL_CACHE_HERE` and `FORETELL_CACHE_DAEMON`.
+const HERE: u8 = 1;
+const DAEMON: u8 = 3;
 const BYTES: usize = (3 << 20) + 12345;
 
 fn content() -> Vec<u8> {
@@ -29,12 +33,23 @@ fn line() -> String {
     format!("{BYTES} {weighed}")
 }
 
+/// All may join.
+struct All;
+
+impl Admission for All {
+    fn may_join(&self, _: BorrowedFd<'_>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn refused(&self, _: BorrowedFd<'_>, _: &str) {}
+}
+
 /// The work of a process with a [`ROLE`].
 #[test]
 fn host() {
     let Some(folder) = std::env::var_os(ROLE) else { return };
     let options = CacheOptions { budget_bytes: 64 << 20, block_bytes: 16384 };
-    let host = Host::start(options, Path::new(&folder), Box::new(|_| true)).expect("it begins");
+    let host = Host::start(options, Path::new(&folder), Box::new(All)).expect("it begins");
     println!("\nhosting");
     for line in std::io::stdin().lines() {
         line.expect("text");
@@ -70,8 +85,12 @@ impl Scene {
         command
     }
 
-    fn program(&self, words: &[&str]) -> Talker {
+    /// `caches`: what `foretell_store_cache` must return, before and after a wait.
+    fn program(&self, words: &[&str], caches: [u8; 2]) -> Talker {
         let mut command = self.command(&self.program);
+        for (name, cache) in ["EXPECTED_CACHE", "EXPECTED_CACHE_LATER"].into_iter().zip(caches) {
+            command.env(name, cache.to_string());
+        }
         command.arg(self.folder.path().join("data")).arg("file").args(words);
         Talker::new(command)
     }
@@ -183,7 +202,7 @@ impl Drop for Guard<'_> {
 fn a_program_alone_reads_what_is_there() {
     let Some(scene) = Scene::new("alone") else { return };
     // The program and its forked child.
-    assert_eq!(scene.program(&[]).rest(), [line(), line()]);
+    assert_eq!(scene.program(&[], [HERE; 2]).rest(), [line(), line()]);
 }
 
 #[test]
@@ -191,8 +210,8 @@ fn programs_share_the_cache_of_a_host() {
     let Some(scene) = Scene::new("shared") else { return };
     let mut host = scene.host();
     let guard = Guard(&mut host);
-    let mut first = scene.program(&["wait"]);
-    let mut second = scene.program(&["wait"]);
+    let mut first = scene.program(&["wait"], [DAEMON; 2]);
+    let mut second = scene.program(&["wait"], [DAEMON; 2]);
     for program in [&mut first, &mut second] {
         assert_eq!([program.line(), program.line()], [line(), line()]);
     }
@@ -208,7 +227,7 @@ fn programs_share_the_cache_of_a_host() {
 fn a_program_reads_on_when_the_host_is_killed() {
     let Some(scene) = Scene::new("killed") else { return };
     let mut host = scene.host();
-    let mut program = scene.program(&["wait"]);
+    let mut program = scene.program(&["wait"], [DAEMON, HERE]);
     assert_eq!([program.line(), program.line()], [line(), line()]);
     drop(Guard(&mut host));
     program.ask();

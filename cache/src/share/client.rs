@@ -1,7 +1,7 @@
 //! A process that reads the cache of another one.
 
 use std::fmt;
-use std::io::{self, IoSliceMut, Write};
+use std::io::{IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -15,6 +15,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::far::FarSlab;
+use super::refusal::{LINE_MAX_BYTES, Unjoined, told};
 use super::ring::{Ring, Told};
 use super::waiting::{Answered, Done, Exchange, Pending, Reading, hear};
 use super::wire::{SEGMENTS_MAX, ToClient, ToServer, VERSION};
@@ -60,29 +61,28 @@ impl FarSession {
     ///
     /// # Errors
     /// As there.
-    pub fn connect(name: &str, recipe: &[u8], patience: Duration) -> io::Result<Option<Self>> {
+    pub fn connect(name: &str, recipe: &[u8], patience: Duration) -> Result<Self, Unjoined> {
         Self::connect_to(At::Name(name), recipe, patience)
     }
 
-    /// Connects to a [server](super::Server), and has it read from what `recipe` stands for. `None` if there is
-    /// none of this user, or it does not serve that. A server that owes an answer and says nothing for
-    /// longer than `patience` counts as gone.
+    /// Connects to a [server](super::Server), and has it read from what `recipe` stands for. A server that owes an answer and
+    /// says nothing for longer than `patience` counts as gone.
     ///
     /// # Errors
-    /// Those of `socket` and `mmap`, and if no thread can be started.
-    pub fn connect_to(at: At<'_>, recipe: &[u8], patience: Duration) -> io::Result<Option<Self>> {
-        let Some(mut socket) = reach(at)? else { return Ok(None) };
+    /// [`Unjoined`]
+    pub fn connect_to(at: At<'_>, recipe: &[u8], patience: Duration) -> Result<Self, Unjoined> {
+        let mut socket = reach(at)?;
         // Children of the server have its sockets too, and may outlive it: its end is seen by its process.
-        let Some(process) = peer_of(&socket) else { return Ok(None) };
-        let Ok(process) = pidfd_open(process, PidfdFlags::empty()) else { return Ok(None) };
-        let hello = ToServer::Hello { version: VERSION, recipe: recipe.to_vec() };
+        let process = peer_of(&socket).ok_or(Unjoined::Nobody)?;
+        let process = pidfd_open(process, PidfdFlags::empty()).map_err(|_| Unjoined::Nobody)?;
+        let hello = ToServer::Hello { version: VERSION, recipe: recipe.to_vec() }.encode();
         socket.set_read_timeout(Some(WELCOME_WITHIN))?;
-        let Ok(Some((frames, block_bytes, memory, ring))) =
-            socket.write_all(&hello.encode()).and_then(|()| welcome(&socket))
-        else {
-            return Ok(None);
-        };
+        socket.set_write_timeout(Some(WELCOME_WITHIN))?;
+        // A server that refuses at once does not read it. Its answer says so.
+        let _ = socket.write_all(&hello);
+        let (frames, block_bytes, memory, ring) = welcome(&socket)?;
         socket.set_read_timeout(None)?;
+        socket.set_write_timeout(None)?;
         let slab = FarSlab::map(memory.as_fd(), frames, block_bytes)?;
         let ring = Mutex::new(Ring::map(ring.as_fd())?);
         let exchange = Arc::new(Exchange::new(socket, patience)?);
@@ -91,7 +91,7 @@ impl FarSession {
             .name("foretell-share".to_owned())
             .spawn(move || hear(&hearing, process))?;
         let link = Link { exchange, slab, ring, next_stream: AtomicU32::new(0) };
-        Ok(Some(FarSession { link: Arc::new(link) }))
+        Ok(FarSession { link: Arc::new(link) })
     }
 
     /// Bytes of a block of the server's cache.
@@ -145,13 +145,23 @@ impl FarSession {
     }
 }
 
+/// What the server's first answer brings: the number of frames, the size of a block, and the files of memory and ring.
+type Welcome = (u32, usize, OwnedFd, OwnedFd);
+
 /// The server's first answer.
-fn welcome(socket: &UnixStream) -> io::Result<Option<(u32, usize, OwnedFd, OwnedFd)>> {
-    let mut bytes = [0; 64];
+fn welcome(socket: &UnixStream) -> Result<Welcome, Unjoined> {
+    let mut bytes = [0; LINE_MAX_BYTES + 64];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC;
-    let received = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags)?;
+    let received = loop {
+        match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => return Err(Unjoined::Silent),
+            Err(rustix::io::Errno::CONNRESET) => return Err(Unjoined::Refused(None)),
+            received => break received?,
+        }
+    };
     let mut descriptors = Vec::new();
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -159,28 +169,34 @@ fn welcome(socket: &UnixStream) -> io::Result<Option<(u32, usize, OwnedFd, Owned
         }
     }
     let body = bytes.get(4..received.bytes).and_then(ToClient::decode);
+    if let Some(ToClient::Refused { can_mend, why }) = body {
+        return Err(Unjoined::Refused(Some(told(can_mend, &why))));
+    }
     let (Some(ToClient::Welcome { frames, block_bytes }), Ok([memory, ring])) =
         (body, <[OwnedFd; 2]>::try_from(descriptors))
     else {
-        return Ok(None);
+        return Err(Unjoined::Refused(None));
     };
     let is_sane = (4096..=16 << 20).contains(&block_bytes)
         && block_bytes.is_power_of_two()
         && frames < 1 << 31;
-    Ok(is_sane.then_some((frames, block_bytes as usize, memory, ring)))
+    match is_sane {
+        true => Ok((frames, block_bytes as usize, memory, ring)),
+        false => Err(Unjoined::Refused(None)),
+    }
 }
 
 /// Hears a server's welcome. Returns what came with it.
 #[cfg(test)]
 pub(super) fn take_welcome(from: &UnixStream) -> (OwnedFd, OwnedFd) {
-    let (_, _, memory, ring) = welcome(from).unwrap().expect("a welcome");
+    let (_, _, memory, ring) = welcome(from).expect("a welcome");
     (memory, ring)
 }
 
 /// Hears a server's welcome, and sends it to a client.
 #[cfg(test)]
 pub(super) fn pass_on_welcome(from: &UnixStream, to: &UnixStream) {
-    let (frames, block_bytes, memory, ring) = welcome(from).unwrap().expect("a welcome");
+    let (frames, block_bytes, memory, ring) = welcome(from).expect("a welcome");
     let block_bytes = block_bytes as u32;
     let message = ToClient::Welcome { frames, block_bytes }.encode();
     super::connection::send_with(to, &message, &[memory.as_fd(), ring.as_fd()]).unwrap();

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::connection::Client;
 use super::peer_of;
+use super::refusal::{Refusal, refuse};
 use super::server::{CLIENTS_MAX, Served, Server, Serving};
 use super::wire::{REQUEST_MAX_BYTES, ToServer, VERSION};
 use crate::backend::BackendError;
@@ -35,6 +36,13 @@ pub fn hello(socket: &UnixStream, patience: Duration) -> io::Result<Vec<u8>> {
     read_until(socket, &mut body, until)?;
     match ToServer::decode(&body) {
         Some(ToServer::Hello { version: VERSION, recipe }) => Ok(recipe),
+        Some(ToServer::Hello { .. }) => {
+            refuse(
+                socket,
+                &Refusal::mendable("it is of another version of foretell: start it again"),
+            );
+            Err(wrong())
+        }
         _ => Err(wrong()),
     }
 }
@@ -88,13 +96,22 @@ impl Serving {
             &mut *self.mailbox.joining.lock().unwrap_or_else(PoisonError::into_inner),
         );
         for (socket, served) in joining {
-            if self.clients.len() >= CLIENTS_MAX || socket.set_nonblocking(true).is_err() {
+            if self.clients.len() >= CLIENTS_MAX {
+                refuse(&socket, &Refusal::final_one("it has as many clients as it takes"));
                 continue;
             }
             let Some(mut client) = Client::new(socket) else { continue };
-            if self.welcome_to(&mut client, &served).unwrap_or(false) {
-                self.clients.insert(self.next_client, client);
-                self.next_client += 1;
+            let welcomed = client.socket.set_nonblocking(true);
+            match welcomed.and_then(|()| self.welcome_to(&mut client, &served)) {
+                Ok(true) => {
+                    self.clients.insert(self.next_client, client);
+                    self.next_client += 1;
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    let why = format!("it cannot take one more client: {error}");
+                    refuse(&client.socket, &Refusal::final_one(why));
+                }
             }
         }
     }

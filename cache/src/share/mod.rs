@@ -16,7 +16,8 @@
 //! reads of the server's memory.
 //!
 //! By module: `far` reads the mapped blocks, `ring` tells of hits, `wire` has the messages, `server` (with `connection`,
-//! `joining` and `opening`) and `client` (with `waiting`) the two sides, and `either` files that may be on either.
+//! `joining` and `opening`) and `client` (with `waiting`) the two sides,
+//! `refusal` why one does not join, and `either` files that may be on either.
 
 pub(crate) mod client;
 mod connection;
@@ -24,6 +25,7 @@ pub(crate) mod either;
 pub(crate) mod far;
 pub(crate) mod joining;
 mod opening;
+mod refusal;
 pub(crate) mod ring;
 pub(crate) mod server;
 #[cfg(test)]
@@ -43,6 +45,7 @@ use rustix::process::Pid;
 pub use client::{FarFile, FarSession, FarStream};
 pub use either::{EitherFile, EitherStream, Reopen, There};
 pub use joining::hello;
+pub use refusal::{Refusal, Unjoined, refuse};
 pub use server::{OpenAt, Served, Server};
 
 /// The socket's name. Names are abstract: they end with the process, and need no folder.
@@ -78,8 +81,8 @@ pub enum At<'a> {
     Path(&'a Path),
 }
 
-/// A connection to a server; `None` if nobody of this user listens there, or takes no more connections.
-fn reach(at: At<'_>) -> io::Result<Option<UnixStream>> {
+/// A connection to a server.
+fn reach(at: At<'_>) -> Result<UnixStream, Unjoined> {
     let address = match at {
         At::Name(name) => SocketAddrUnix::new_abstract_name(full(name).as_bytes())?,
         At::Path(path) => SocketAddrUnix::new(path)?,
@@ -87,12 +90,13 @@ fn reach(at: At<'_>) -> io::Result<Option<UnixStream>> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     // It does not wait until a server that hangs takes the connection.
-    if rustix::net::connect(&socket, &address).is_err() {
-        return Ok(None);
-    }
+    rustix::net::connect(&socket, &address).map_err(|error| match error {
+        rustix::io::Errno::AGAIN => Unjoined::Silent,
+        _ => Unjoined::Nobody,
+    })?;
     let socket = UnixStream::from(socket);
     socket.set_nonblocking(false)?;
-    Ok(peer_of(&socket).is_some().then_some(socket))
+    peer_of(&socket).map_or(Err(Unjoined::Nobody), |_| Ok(socket))
 }
 
 /// The process at the other end; `None` if it is of another user, or cannot be seen from here. Any user may take any name.

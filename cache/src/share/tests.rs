@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use foretell_policy::Segment;
 
 use super::wire::{ToClient, ToServer, VERSION};
-use super::{FarFile, FarSession, Name, Served, Server};
+use super::{FarFile, FarSession, Name, Served, Server, Unjoined};
 use crate::backend::memory::MemoryBackend;
 use crate::backend::{Backend, BackendError};
 use crate::cache::{Cache, CacheOptions};
@@ -62,7 +62,7 @@ impl World {
     }
 
     fn connect(&self) -> FarSession {
-        FarSession::connect(&self.name, b"files", PATIENCE).unwrap().expect("it answers")
+        FarSession::connect(&self.name, b"files", PATIENCE).expect("it answers")
     }
 
     /// Waits until the counts are as they should be.
@@ -146,8 +146,10 @@ fn errors_are_those_of_the_store() {
     let world = World::new(1 << 20);
     let session = world.connect();
     assert_eq!(session.open(b"absent").unwrap_err().cause, BackendError::NotFound);
-    assert!(FarSession::connect(&world.name, b"other files", PATIENCE).unwrap().is_none());
-    assert!(FarSession::connect("nobody is here", b"files", PATIENCE).unwrap().is_none());
+    let other = FarSession::connect(&world.name, b"other files", PATIENCE);
+    assert!(matches!(other, Err(Unjoined::Refused(None))), "{other:?}");
+    let nobody = FarSession::connect("nobody is here", b"files", PATIENCE);
+    assert!(matches!(nobody, Err(Unjoined::Nobody)), "{nobody:?}");
     assert!(world.start().is_none(), "the name is taken");
     let file = session.open(b"file 0").unwrap();
     world.files.put("file 0", vec![1; 10]);
@@ -240,7 +242,7 @@ fn a_server_that_owes_an_answer_for_too_long_counts_as_gone() {
         let to = world.name.clone();
         move || {
             // Passes on the real server's welcome, with its descriptors.
-            let real = super::reach(super::At::Name(&to)).unwrap().expect("it answers");
+            let real = super::reach(super::At::Name(&to)).expect("it answers");
             let (client, _) = listener.accept().unwrap();
             let hello = ToServer::Hello { version: VERSION, recipe: b"files".to_vec() };
             (&real).write_all(&hello.encode()).unwrap();
@@ -248,8 +250,7 @@ fn a_server_that_owes_an_answer_for_too_long_counts_as_gone() {
             client
         }
     });
-    let session =
-        FarSession::connect(&name, b"files", Duration::from_millis(300)).unwrap().unwrap();
+    let session = FarSession::connect(&name, b"files", Duration::from_millis(300)).unwrap();
     let _client = relay.join().unwrap();
     assert_eq!(session.open(b"file 1").unwrap_err().cause, BackendError::Lost);
     assert!(session.is_lost());
@@ -289,7 +290,7 @@ fn a_client_that_takes_no_answers_holds_up_nobody_and_finds_them_later() {
     const READS: u64 = 150;
     let world = World::new(8 << 20);
     world.files.put("large", (0..1 << 20).map(|at| (at >> 7) as u8).collect::<Vec<u8>>());
-    let raw = super::reach(super::At::Name(&world.name)).unwrap().expect("it answers");
+    let raw = super::reach(super::At::Name(&world.name)).expect("it answers");
     raw.set_read_timeout(Some(PATIENCE)).unwrap();
     let send = |message: ToServer| (&raw).write_all(&message.encode());
     send(ToServer::Hello { version: VERSION, recipe: b"files".to_vec() }).unwrap();

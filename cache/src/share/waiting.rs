@@ -334,7 +334,7 @@ fn hear_one(from: &mut impl Read, body: &mut Vec<u8>, exchange: &Exchange) -> Op
         return Some(());
     }
     match ToClient::decode(body)? {
-        ToClient::Welcome { .. } => return None,
+        ToClient::Welcome { .. } | ToClient::Refused { .. } => return None,
         ToClient::Opened { id, handle, file, size_bytes, version } => {
             if let Some(Pending::Open(sender)) = exchange.take(id) {
                 let file = FileId(file);

@@ -90,6 +90,11 @@ pub(crate) enum ToClient {
         id: u64,
         json: Vec<u8>,
     },
+    /// The answer to `Hello` of a client that the server does not take. An older server closes the socket without a word.
+    Refused {
+        can_mend: bool,
+        why: Vec<u8>,
+    },
 }
 
 /// Takes fields out of a body, until something is missing.
@@ -263,6 +268,7 @@ impl ToClient {
                 body.string(text.as_bytes())
             }
             ToClient::Stats { id, json } => Body::new(4).u64(*id).string(json),
+            ToClient::Refused { can_mend, why } => Body::new(5).u8(u8::from(*can_mend)).string(why),
         }
         .end()
     }
@@ -299,6 +305,7 @@ impl ToClient {
                 ToClient::Failed { id, offset_bytes, cause }
             }
             4 => ToClient::Stats { id: from.u64()?, json: from.string()? },
+            5 => ToClient::Refused { can_mend: from.u8()? != 0, why: from.string()? },
             _ => return None,
         };
         from.end(message)
@@ -355,6 +362,7 @@ mod tests {
             failed(BackendError::Other { errno: Some(5), message: "I/O".into() }),
             failed(BackendError::Other { errno: None, message: "odd".into() }),
             ToClient::Stats { id: 3, json: b"{}".to_vec() },
+            ToClient::Refused { can_mend: true, why: b"full".to_vec() },
         ]
     }
 

@@ -68,6 +68,12 @@ const METRICS: &[Metric] = &[
         "Bytes that are in the cache of stores, or on their way",
         |s, _| s.cache.as_ref().map_or(0, |cache| cache.filled_bytes) as f64,
     ),
+    (
+        "foretell_cache_refused_total",
+        "counter",
+        "Stores of programs that the cache has refused",
+        |s, _| s.cache.as_ref().map_or(0, |cache| cache.refused) as f64,
+    ),
     ("foretell_cache_clients", "gauge", "Stores of programs that use the cache", |s, _| {
         s.cache.as_ref().map_or(0, |cache| cache.clients) as f64
     }),

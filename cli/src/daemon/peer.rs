@@ -129,9 +129,9 @@ impl Peer {
         self.refused_by(Rights::refuses_run)
     }
 
-    /// Whether the daemon may open files and stores for it.
-    pub(super) fn may_share(&self) -> bool {
-        self.refused_by(Rights::refuses).is_none()
+    /// Why the daemon must not open files and stores for it; `None` if it may.
+    pub(super) fn refusal_to_share(&self) -> Option<&'static str> {
+        self.refused_by(Rights::refuses)
     }
 
     fn refused_by(
@@ -246,9 +246,9 @@ mod tests {
         .expect("a pair");
         let mut peer = Peer::of(one.as_fd()).expect("a socket");
         assert_eq!((peer.pid.unsigned_abs(), peer.may_ask()), (std::process::id(), true));
-        assert_eq!((peer.refusal(), peer.may_share()), (None, true));
+        assert_eq!((peer.refusal(), peer.refusal_to_share()), (None, None));
         peer.uid += 1;
-        assert!(!peer.may_share());
+        assert!(peer.refusal_to_share().is_some());
         assert_eq!((peer.refusal(), peer.may_ask()), (Some("it has another user"), false));
         peer.uid = 0;
         assert!(peer.may_ask());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use foretell_cache::CacheOptions;
-use foretell_family::Host;
+use foretell_family::{Admission, Host};
 use foretell_manager::shares::Shares;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -125,7 +125,7 @@ pub(crate) fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
     let log = Log { format: args.log, is_quiet: args.quiet };
     let house = House::new(Shares::new(full_bytes), log, (new_event()?, new_event()?));
     let house = Arc::new(house);
-    let cache = cache.map(|options| begin_cache(options, &folder)).transpose()?;
+    let cache = cache.map(|options| begin_cache(options, &folder, &house)).transpose()?;
     let about = Arc::new(About::new(Arc::clone(&house), full_bytes, cache));
     let mut reloaded = None;
     let socket = taken.metrics().map_err(failed("cannot open the socket for metrics"))?;
@@ -190,15 +190,30 @@ fn cache_options(budget_bytes: u64, block_bytes: u64) -> Result<CacheOptions, Fa
 }
 
 /// Begins to serve the cache at a socket in the daemon's folder.
-fn begin_cache(options: CacheOptions, folder: &Path) -> Result<Host, Failure> {
+fn begin_cache(options: CacheOptions, folder: &Path, house: &Arc<House>) -> Result<Host, Failure> {
     // Programs tell their credentials: no core may have them, and no other process may look.
     // SAFETY: a plain system call without memory.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
     // Files of all programs' stores are open here.
     foretell_manager::raise_descriptor_limit();
-    let may_join = |socket: BorrowedFd<'_>| Peer::of(socket).is_ok_and(|peer| peer.may_share());
-    Host::start(options, folder, Box::new(may_join))
+    Host::start(options, folder, Box::new(OfDaemon(Arc::clone(house))))
         .map_err(|error| Failure::failed(format!("--cache: {error}")))
+}
+
+/// Who may join the cache.
+struct OfDaemon(Arc<House>);
+
+impl Admission for OfDaemon {
+    fn may_join(&self, client: BorrowedFd<'_>) -> Result<(), String> {
+        let peer = Peer::of(client).map_err(|error| error.to_string())?;
+        // The process itself hears this one.
+        let why = peer.refusal_to_share().map(|why| why.replacen("it ", "this process ", 1));
+        why.map_or(Ok(()), Err)
+    }
+
+    fn refused(&self, client: BorrowedFd<'_>, why: &str) {
+        self.0.store_refused(Peer::of(client).map_or(0, |peer| peer.pid), why);
+    }
 }
 
 fn far_away() -> Instant {

@@ -91,6 +91,12 @@ fn head(status: &Status) -> Vec<String> {
         )),
     }
     lines.extend(status.cache.as_ref().map(cache));
+    match status.cache.as_ref().map_or(0, |cache| cache.refused) {
+        0 => {}
+        1 => lines.push("1 store was refused, and has another cache; the log says why".into()),
+        stores => lines
+            .push(format!("{stores} stores were refused, and have other caches; the log says why")),
+    }
     lines.push(match status.runs.len() {
         0 => "no run is under way".into(),
         1 => "1 run is under way:".into(),
@@ -273,11 +279,13 @@ mod tests {
             filled_bytes: 1 << 30,
             clients: 1,
             stores: 2,
+            refused: 3,
             counts: Stats { hit_blocks: 3, demanded_blocks: 1, ..Stats::default() },
         });
         let with_cache = text(&status);
         let line = "cache: 1 GiB of 8 GiB filled; 75 % of 4 blocks were hits; 0 B fetched; 1 client of 2 stores";
         assert!(with_cache.contains(line), "{with_cache}");
+        assert!(with_cache.contains("\n3 stores were refused, "), "{with_cache}");
         status.cache = None;
         let mut before = status.clone();
         before.runs[0].figures.programs.read_stall_s = Some(1.5);

@@ -2,7 +2,8 @@
  * Uses the C interface of stores: shared STORE FILE [READS]
  *
  * Prints the size and a sum of FILE's bytes, read in parts of odd lengths, hinted, from two threads. With "wait" as the
- * third argument, waits for a line on standard input and sums again with the same open file.
+ * third argument, waits for a line on standard input and sums again with the same open file. EXPECTED_CACHE and
+ * EXPECTED_CACHE_LATER, before and after that wait, are what foretell_store_cache must return.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -36,6 +37,19 @@ static uint64_t sum_of(const foretell_store_file *file, uint64_t from, uint64_t 
             sum = sum + buffer[i] * ((at + (uint64_t)i) % 251 + 1);
     }
     return sum;
+}
+
+/* The cache is the one that a variable of the environment names, if it does. */
+static void check_cache(foretell_store *store, const char *variable)
+{
+    const char *wanted = getenv(variable), *why = NULL;
+    int cache = foretell_store_cache(store, &why);
+    if (cache < 0 || why == NULL || foretell_store_cache(store, NULL) != cache)
+        fail("cache");
+    if (wanted != NULL && cache != atoi(wanted)) {
+        fprintf(stderr, "the cache is %d: %s\n", cache, why);
+        exit(1);
+    }
 }
 
 static void *odd_parts(void *file)
@@ -75,6 +89,7 @@ static void mistakes(foretell_store *store, foretell_store_file *file)
     expect(foretell_store_open("/", &options) == NULL, EINVAL, "an odd block");
     expect(foretell_store_file_open(store, "nothing") == NULL, ENOENT, "no file");
     expect(foretell_store_file_open(NULL, "x") == NULL, EINVAL, "no store");
+    expect(foretell_store_cache(NULL, NULL) == -1, EINVAL, "no store");
     expect(foretell_store_pread(file, NULL, 1, 0) == -1, EINVAL, "no buffer");
     expect(foretell_store_hint(file, &empty, 1, 0) == -1, EINVAL, "an empty part");
     expect(foretell_store_hint(file, &part, 1, 77) == -1, EINVAL, "unknown flags");
@@ -121,6 +136,7 @@ int main(int argc, char **argv)
     if (file == NULL)
         fail("file");
     print_sum(file);
+    check_cache(store, "EXPECTED_CACHE");
     mistakes(store, file);
     child(store, file, argv[2]);
     if (argc > 3) {
@@ -130,6 +146,7 @@ int main(int argc, char **argv)
         if (again == NULL)
             fail("again");
         print_sum(again);
+        check_cache(store, "EXPECTED_CACHE_LATER");
         foretell_store_file_close(again);
     }
     foretell_store_file_close(file);
