@@ -75,7 +75,8 @@ struct MountArgs {
     #[arg(long, default_value_t = LayoutKind::Sequential)]
     layout: LayoutKind,
 
-    /// Whether the first lookup of each file reads its inode from disk
+    /// Whether the first lookup of each file reads its inode from disk and, with --writable, a change of names or attributes
+    /// writes the blocks of inodes and folders
     #[arg(long, value_enum, default_value_t = Switch::On)]
     metadata: Switch,
 
@@ -216,27 +217,48 @@ fn print(report: &Report, mountpoint: &Path) {
         _ => format!(", {} written", size::display(report.bytes_written)),
     };
     mention(&format!(
-        "{}: {} requests, {} read{written}, {} seeks, {} for metadata, in {:.2} s of the array's clock",
+        "{}: {} requests, {} read{written}, {} seeks, {} for metadata, in {} s of the array's clock",
         mountpoint.display(),
         report.requests,
         size::display(report.bytes),
         report.seeks,
         report.metadata_reads,
-        report.elapsed_s,
+        seconds(report.elapsed_s),
     ));
     mention("disk  requests     bytes    busy s    seek s  rotate s  queue");
     for (index, disk) in report.disks.iter().enumerate() {
         mention(&format!(
-            "{index:>4}  {:>8}  {:>8}  {:>8.2}  {:>8.2}  {:>8.2}  {:>5}",
+            "{index:>4}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}  {:>5}",
             disk.requests,
             size::display(disk.bytes),
-            disk.busy_s,
-            disk.seek_s,
-            disk.rotation_s,
+            seconds(disk.busy_s),
+            seconds(disk.seek_s),
+            seconds(disk.rotation_s),
             disk.queue_max,
         ));
     }
     if report.in_use_after_unmount {
         note("a program still uses files of the array; it is served until it closes them");
+    }
+}
+
+/// Seconds with three digits at least: a request of a fast device takes some microseconds.
+fn seconds(seconds: f64) -> String {
+    match seconds {
+        0.0 => "0".to_owned(),
+        1.0.. => format!("{seconds:.2}"),
+        0.01..1.0 => format!("{seconds:.4}"),
+        _ => format!("{seconds:.6}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seconds;
+
+    #[test]
+    fn short_times_are_not_nothing() {
+        let said = [0.0, 0.000_061, 0.004_2, 0.25, 1.0, 123.456].map(seconds);
+        assert_eq!(said, ["0", "0.000061", "0.004200", "0.2500", "1.00", "123.46"]);
     }
 }

@@ -94,6 +94,11 @@ impl FileSystem {
         self.pool.send(Task::Do(Box::new(act)));
     }
 
+    /// Has one of some reply threads do something that waits for the backing folder's disk.
+    fn run_sync(&self, act: impl FnOnce(&Service) + Send + 'static) {
+        self.pool.send_sync(Task::Do(Box::new(act)));
+    }
+
     fn asker(&self, request: &Request) -> Option<Owner> {
         self.acts_for_others.then(|| (request.uid(), request.gid()))
     }
@@ -228,7 +233,7 @@ impl Filesystem for FileSystem {
         if self.is_writable {
             let keep = FopenFlags::FOPEN_KEEP_CACHE;
             return self.run(move |service| match service.tree.open_for(ino.into(), flags.0) {
-                Ok(()) => reply.opened(FileHandle(0), keep),
+                Ok(handle) => reply.opened(handle, keep),
                 Err(error) => reply.error(errno(&error)),
             });
         }
@@ -324,14 +329,14 @@ impl Filesystem for FileSystem {
         &self,
         _req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
         self.run(move |service| {
-            service.tree.close(ino.into());
+            service.tree.close(ino.into(), fh);
             reply.ok();
         });
     }
@@ -340,7 +345,7 @@ impl Filesystem for FileSystem {
         &self,
         _req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         offset: u64,
         data: &[u8],
         _write_flags: WriteFlags,
@@ -349,18 +354,24 @@ impl Filesystem for FileSystem {
         reply: ReplyWrite,
     ) {
         let data = data.to_vec();
-        self.run(move |service| service.write(ino.into(), (offset, &data, flags.0), reply));
+        if flags.0 & libc::O_DSYNC == 0 {
+            return self
+                .run(move |service| service.write(ino.into(), (offset, &data), None, reply));
+        }
+        self.run_sync(move |service| service.write(ino.into(), (offset, &data), Some(fh), reply));
     }
 
     fn fsync(
         &self,
         _req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         is_data: bool,
         reply: ReplyEmpty,
     ) {
-        self.run(move |service| writing::answer(reply, service.tree.sync(ino.into(), is_data)));
+        self.run_sync(move |service| {
+            writing::answer(reply, service.tree.sync(ino.into(), fh, is_data));
+        });
     }
 
     fn fsyncdir(
@@ -371,7 +382,7 @@ impl Filesystem for FileSystem {
         _is_data: bool,
         reply: ReplyEmpty,
     ) {
-        self.run(move |service| writing::answer(reply, service.tree.sync_folder(ino.into())));
+        self.run_sync(move |service| writing::answer(reply, service.tree.sync_folder(ino.into())));
     }
 
     fn fallocate(
@@ -436,10 +447,11 @@ impl Filesystem for FileSystem {
         let (parent, name, asker) = (parent.into(), name.to_owned(), self.asker(req));
         self.run(move |service| {
             let made = service.tree.create((parent, &name), (mode, flags), asker);
-            service.made(parent, made, move |made| match made {
-                Ok(Found { attr, generation, .. }) => {
+            let ino = made.as_ref().ok().map(|(found, _)| Ino::from(found.attr.ino));
+            service.made((parent, ino), made, move |made| match made {
+                Ok((Found { attr, generation, .. }, handle)) => {
                     let (generation, keep) = (Generation(generation), FopenFlags::FOPEN_KEEP_CACHE);
-                    reply.created(&KEEP, &attr, generation, FileHandle(0), keep);
+                    reply.created(&KEEP, &attr, generation, handle, keep);
                 }
                 Err(error) => reply.error(errno(&error)),
             });
@@ -459,7 +471,8 @@ impl Filesystem for FileSystem {
         let (parent, name, asker) = (parent.into(), name.to_owned(), self.asker(req));
         self.run(move |service| {
             let made = service.tree.make_node((parent, &name), (mode, rdev.into()), asker);
-            service.made(parent, made, move |made| writing::answer_made(reply, made));
+            let ino = made.as_ref().ok().map(|found| Ino::from(found.attr.ino));
+            service.made((parent, ino), made, move |made| writing::answer_made(reply, made));
         });
     }
 
@@ -475,7 +488,8 @@ impl Filesystem for FileSystem {
         let (parent, name, asker) = (parent.into(), name.to_owned(), self.asker(req));
         self.run(move |service| {
             let made = service.tree.make_folder((parent, &name), mode, asker);
-            service.made(parent, made, move |made| writing::answer_made(reply, made));
+            let ino = made.as_ref().ok().map(|found| Ino::from(found.attr.ino));
+            service.made((parent, ino), made, move |made| writing::answer_made(reply, made));
         });
     }
 
@@ -491,7 +505,8 @@ impl Filesystem for FileSystem {
         let target = target.to_owned();
         self.run(move |service| {
             let made = service.tree.make_link((parent, &name), &target, asker);
-            service.made(parent, made, move |made| writing::answer_made(reply, made));
+            let ino = made.as_ref().ok().map(|found| Ino::from(found.attr.ino));
+            service.made((parent, ino), made, move |made| writing::answer_made(reply, made));
         });
     }
 
@@ -506,7 +521,8 @@ impl Filesystem for FileSystem {
         let (parent, name, asker) = (newparent.into(), newname.to_owned(), self.asker(req));
         self.run(move |service| {
             let linked = service.tree.add_name(ino.into(), (parent, &name), asker);
-            service.made(parent, linked, move |linked| writing::answer_made(reply, linked));
+            let ino = linked.as_ref().ok().map(|found| Ino::from(found.attr.ino));
+            service.made((parent, ino), linked, move |linked| writing::answer_made(reply, linked));
         });
     }
 

@@ -161,6 +161,8 @@ pub(crate) struct Tree {
     opened: Mutex<HashMap<Ino, Opened>>,
     /// The last generation given to a file that was made.
     generation: AtomicU64,
+    /// The last number given to an open file.
+    handle: AtomicU64,
 }
 
 impl Tree {
@@ -180,6 +182,7 @@ impl Tree {
             names: RwLock::new(()),
             opened: Mutex::default(),
             generation: AtomicU64::new(0),
+            handle: AtomicU64::new(0),
         })
     }
 

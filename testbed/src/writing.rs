@@ -83,14 +83,15 @@ pub(crate) fn answer_made(reply: ReplyEntry, made: io::Result<Found>) {
 }
 
 impl Service {
-    /// Writes `(offset, bytes, flags of the open file)`.
+    /// Writes `(offset, bytes)`. `syncs`: the handle for which the backing folder's disk must have them.
     pub(crate) fn write(
         &self,
         ino: Ino,
-        (offset, bytes, flags): (u64, &[u8], i32),
+        (offset, bytes): (u64, &[u8]),
+        syncs: Option<FileHandle>,
         reply: ReplyWrite,
     ) {
-        let count = match self.tree.write(ino, offset, bytes, flags) {
+        let count = match self.tree.write(ino, offset, bytes, syncs) {
             Ok(count) => count,
             Err(error) => return reply.error(errno(&error)),
         };
@@ -116,15 +117,15 @@ impl Service {
         self.scheduler.submit(Reason::WriteMetadata, &blocks.concat(), task);
     }
 
-    /// A name was made in a folder.
-    pub(crate) fn made(
+    /// A name of this inode was made in a folder.
+    pub(crate) fn made<T: Send + 'static>(
         &self,
-        folder: Ino,
-        made: io::Result<Found>,
-        answer: impl FnOnce(io::Result<Found>) + Send + 'static,
+        (folder, ino): (Ino, Option<Ino>),
+        made: io::Result<T>,
+        answer: impl FnOnce(io::Result<T>) + Send + 'static,
     ) {
         let mut blocks = vec![self.blocks(folder, 0, BLOCK_BYTES)];
-        blocks.extend(made.as_ref().map(|found| self.inode(Ino::from(found.attr.ino))));
+        blocks.extend(ino.map(|ino| self.inode(ino)));
         self.changed(made, &blocks, answer);
     }
 

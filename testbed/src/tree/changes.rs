@@ -6,7 +6,8 @@
 //! * **Names.** The kernel knows files by the names that it was told, and never asks again. A node keeps them all, so
 //!   that a file is found when one of several links is removed. A change of names locks out all use of paths.
 //! * **Open files.** All programs that have a file open share one descriptor for reading and one for writing. These go
-//!   on when the file has no name any more.
+//!   on when the file has no name any more. What the backing folder's disk failed to write is told once to each open
+//!   file ([`Failures`]), as the kernel does for descriptors.
 //! * **Owners.** Where root serves other users, a change is made as the asking user (`foretell_mount::act_for`), so
 //!   that new files belong to that user.
 //! * **Numbers.** The backing folder gives the number of a removed file to a new one. Then the kernel may still hold
@@ -18,7 +19,7 @@ use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 use foretell_cache::backend::beneath;
 use foretell_mount::{Owner, act_for, timespec};
-use fuser::TimeOrNow;
+use fuser::{FileHandle, TimeOrNow};
 use rustix::fs::{AtFlags, CWD, FileType as Kind, Gid, Mode, RenameFlags, Stat, Timestamps, Uid};
 
 use super::*;
@@ -30,6 +31,38 @@ pub(super) struct Opened {
     handles: usize,
     reader: Option<Arc<File>>,
     writer: Option<Arc<File>>,
+    failures: Failures,
+    /// Held by the one that syncs.
+    syncing: Arc<Mutex<()>>,
+}
+
+/// What the backing folder's disk failed to write of a file, and which open files were told. The shared descriptor is told
+/// once.
+#[derive(Debug, Default)]
+struct Failures {
+    count: u64,
+    last: Option<i32>,
+    /// The count when an open file was told last, or opened.
+    told: HashMap<u64, u64>,
+}
+
+impl Failures {
+    fn open(&mut self, handle: FileHandle) {
+        self.told.insert(handle.0, self.count);
+    }
+
+    /// Takes in how a sync has ended, and returns what this open file is told.
+    fn settle(&mut self, handle: FileHandle, result: io::Result<()>) -> io::Result<()> {
+        if let Err(error) = &result {
+            self.count += 1;
+            self.last = Some(error.raw_os_error().unwrap_or(libc::EIO));
+        }
+        let told = self.told.entry(handle.0).or_insert(0);
+        if std::mem::replace(told, self.count) == self.count {
+            return Ok(());
+        }
+        Err(io::Error::from_raw_os_error(self.last.unwrap_or(libc::EIO)))
+    }
 }
 
 impl Opened {
@@ -99,7 +132,7 @@ impl Tree {
     }
 
     /// Opens a file for a program.
-    pub(crate) fn open_for(&self, ino: Ino, flags: i32) -> io::Result<()> {
+    pub(crate) fn open_for(&self, ino: Ino, flags: i32) -> io::Result<FileHandle> {
         let _names = self.read_names();
         // Times of the backing folder do not matter, and what is appended has its offset.
         let flags = (OFlags::from_bits_retain(flags as u32) & OFlags::RWMODE) | OFlags::NONBLOCK;
@@ -113,22 +146,31 @@ impl Tree {
                     rustix::fs::open(path_of(file), flags | OFlags::CLOEXEC, Mode::empty())?;
                 opened.keep(&Arc::new(File::from(again)), flags);
             }
-            opened.handles += 1;
-            return Ok(());
+            return Ok(self.handle_of(opened));
         }
         let file = self.beneath_open(&self.path(ino)?, flags | OFlags::NOCTTY)?;
-        let mut new = Opened { handles: 1, ..Opened::default() };
+        let mut new = Opened::default();
         new.keep(&Arc::new(File::from(file)), flags);
+        let handle = self.handle_of(&mut new);
         opened.insert(ino, new);
-        Ok(())
+        Ok(handle)
+    }
+
+    /// A program has opened a file.
+    fn handle_of(&self, opened: &mut Opened) -> FileHandle {
+        opened.handles += 1;
+        let handle = FileHandle(self.handle.fetch_add(1, Ordering::Relaxed) + 1);
+        opened.failures.open(handle);
+        handle
     }
 
     /// A program closes a file that was opened, or created.
-    pub(crate) fn close(&self, ino: Ino) {
+    pub(crate) fn close(&self, ino: Ino, handle: FileHandle) {
         let _names = self.change_names();
         let mut opened = self.all_opened();
         let hash_map::Entry::Occupied(mut entry) = opened.entry(ino) else { return };
         entry.get_mut().handles -= 1;
+        entry.get_mut().failures.told.remove(&handle.0);
         if entry.get().handles > 0 {
             return;
         }
@@ -140,13 +182,14 @@ impl Tree {
         }
     }
 
-    /// Writes all of `bytes` at `offset`. A short count means an error after some of it.
+    /// Writes all of `bytes` at `offset`. A short count means an error after some of it. `syncs`: the open file for which the
+    /// backing folder's disk must have them.
     pub(crate) fn write(
         &self,
         ino: Ino,
         offset: u64,
         bytes: &[u8],
-        flags: i32,
+        syncs: Option<FileHandle>,
     ) -> io::Result<usize> {
         let bad = || io::Error::from_raw_os_error(libc::EBADF);
         let writer = self.writer(ino).ok_or_else(bad)?;
@@ -160,17 +203,26 @@ impl Tree {
             }
         }
         self.node(ino)?.size_bytes.fetch_max(offset + written as u64, Ordering::Relaxed);
-        if flags & libc::O_DSYNC != 0 {
-            writer.sync_data()?;
+        if let Some(handle) = syncs {
+            self.sync(ino, handle, true)?;
         }
         Ok(written)
     }
 
     /// Waits until the bytes of an open file are on the backing folder's disk.
-    pub(crate) fn sync(&self, ino: Ino, is_data: bool) -> io::Result<()> {
+    pub(crate) fn sync(&self, ino: Ino, handle: FileHandle, is_data: bool) -> io::Result<()> {
         let bad = || io::Error::from_raw_os_error(libc::EBADF);
-        let file = self.opened(ino).ok_or_else(bad)?;
-        if is_data { file.sync_data() } else { file.sync_all() }
+        let opened = self.all_opened();
+        let of_file = opened.get(&ino).ok_or_else(bad)?;
+        // Always the same one, as each is told of an error.
+        let file = of_file.writer.as_ref().or(of_file.any()).cloned().ok_or_else(bad)?;
+        let syncing = Arc::clone(&of_file.syncing);
+        drop(opened);
+        // One at a time: whoever syncs next hears of an error that this one was told.
+        let _syncing = syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let synced = if is_data { file.sync_data() } else { file.sync_all() };
+        // It is open as long as a program syncs it.
+        self.all_opened().get_mut(&ino).ok_or_else(bad)?.failures.settle(handle, synced)
     }
 
     /// Waits until the names in a folder are on the backing folder's disk.
@@ -250,7 +302,7 @@ impl Tree {
         (parent, name): (Ino, &OsStr),
         (mode, flags): (u32, i32),
         asker: Option<Owner>,
-    ) -> io::Result<Found> {
+    ) -> io::Result<(Found, FileHandle)> {
         let _names = self.change_names();
         let folder = self.folder(parent)?;
         let flags = OFlags::from_bits_retain(flags as u32);
@@ -268,9 +320,9 @@ impl Tree {
         let found = self.enter((parent, name), &file.metadata()?)?;
         let mut opened = self.all_opened();
         let new = opened.entry(Ino::from(found.attr.ino)).or_default();
-        new.handles += 1;
         new.keep(&file, access);
-        Ok(found)
+        let handle = self.handle_of(new);
+        Ok((found, handle))
     }
 
     /// Makes a folder.
@@ -416,5 +468,28 @@ impl Tree {
     fn forget(&self, ino: Ino) {
         self.nodes.write().unwrap_or_else(PoisonError::into_inner).remove(&ino);
         self.open.lock().unwrap_or_else(PoisonError::into_inner).entries.remove(&ino);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_open_file_is_told_once_of_a_failure() {
+        let (one, other, late) = (FileHandle(1), FileHandle(2), FileHandle(3));
+        let mut failures = Failures::default();
+        failures.open(one);
+        failures.open(other);
+        assert!(failures.settle(one, Ok(())).is_ok());
+        let told = |told: io::Result<()>| told.err().and_then(|error| error.raw_os_error());
+        let full = || Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        assert_eq!(told(failures.settle(one, full())), Some(libc::ENOSPC));
+        failures.open(late);
+        // The descriptor says nothing any more, and the other one is owed it.
+        assert_eq!(told(failures.settle(other, Ok(()))), Some(libc::ENOSPC));
+        for handle in [one, other, late] {
+            assert_eq!(told(failures.settle(handle, Ok(()))), None);
+        }
     }
 }
