@@ -81,7 +81,8 @@ install-files:
 	install -Dm644 $(TARGET_DIR)/release/libforetell.a "$(DESTDIR)$(PREFIX)/lib/libforetell.a"
 	install -Dm644 protocol/include/foretell.h "$(DESTDIR)$(PREFIX)/include/foretell.h"
 	install -Dm644 protocol/include/foretell_ioctl.h "$(DESTDIR)$(PREFIX)/include/foretell_ioctl.h"
-	install -Dm755 $(TARGET_DIR)/release/libforetell_store.so "$(DESTDIR)$(PREFIX)/lib/libforetell_store.so"
+	install -Dm755 $(TARGET_DIR)/release/libforetell_store.so "$(DESTDIR)$(PREFIX)/lib/libforetell_store.so.0"
+	ln -sf libforetell_store.so.0 "$(DESTDIR)$(PREFIX)/lib/libforetell_store.so"
 	install -Dm644 protocol/include/foretell_store.h "$(DESTDIR)$(PREFIX)/include/foretell_store.h"
 	install -Dm644 docs/guide/daemon.md "$(DESTDIR)$(PREFIX)/share/doc/foretell/daemon.md"
 	install -d "$(DESTDIR)$(PREFIX)/lib/systemd/user"
@@ -95,7 +96,8 @@ uninstall: ## Remove the installed files
 	rm -f "$(DESTDIR)$(PREFIX)/bin/foretell" "$(DESTDIR)$(PREFIX)/lib/libforetell.so" \
 		"$(DESTDIR)$(PREFIX)/lib/libforetell.a" "$(DESTDIR)$(PREFIX)/include/foretell.h" \
 		"$(DESTDIR)$(PREFIX)/include/foretell_ioctl.h" \
-		"$(DESTDIR)$(PREFIX)/lib/libforetell_store.so" "$(DESTDIR)$(PREFIX)/include/foretell_store.h" \
+		"$(DESTDIR)$(PREFIX)/lib/libforetell_store.so" "$(DESTDIR)$(PREFIX)/lib/libforetell_store.so.0" \
+		"$(DESTDIR)$(PREFIX)/include/foretell_store.h" \
 		"$(DESTDIR)$(PREFIX)/lib/systemd/user/foretell.service" \
 		"$(DESTDIR)$(PREFIX)/lib/systemd/user/foretell.socket"
 	rm -rf "$(DESTDIR)$(PREFIX)/lib/foretell" "$(DESTDIR)$(PREFIX)/share/doc/foretell"

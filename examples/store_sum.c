@@ -1,7 +1,7 @@
 /*
  * Reads a file of a store, after a hint, and prints the sum of its bytes.
  *
- *     cc store_sum.c -lforetell_store -o store_sum
+ *     cc -I PREFIX/include store_sum.c -L PREFIX/lib -Wl,-rpath,PREFIX/lib -lforetell_store -o store_sum
  *     ./store_sum s3://bucket/prefix name
  */
 #include <foretell_store.h>

@@ -23,8 +23,7 @@
  * have to be opened again, and both can be closed.
  *
  * The environment is read by foretell_store_open, and by foretell_store_file_open once the process that had the
- * cache has ended: no other thread may change it (setenv) meanwhile. Before version 1.0, struct
- * foretell_store_options may grow: compile anew with each version.
+ * cache has ended: no other thread may change it (setenv) meanwhile.
  *
  * Link with -lforetell_store.
  */
@@ -59,9 +58,11 @@ struct foretell_setting {
     const char *value;
 };
 
-/* How a store is made. All zero stands for the defaults. Stores with other settings, depths or timeouts
- * are other stores: their bytes are fetched apart. */
+/* How a store is made. Begin with FORETELL_STORE_OPTIONS_INIT, which stands for the defaults. Later versions may have more
+ * members; programs that were compiled before go on. Stores with other settings, depths or timeouts are other stores:
+ * their bytes are fetched apart. */
 struct foretell_store_options {
+    size_t size; /* sizeof(struct foretell_store_options) */
     /* Memory for data, of a cache of this process: 0 for 256 MiB. A daemon's has its own size. */
     uint64_t budget_bytes;
     /* The unit of fetching, a power of two from 4096 to 16777216: 0 for 16384. A daemon has its own. */
@@ -76,6 +77,8 @@ struct foretell_store_options {
     uint32_t is_private;
     uint32_t reserved; /* 0 */
 };
+
+#define FORETELL_STORE_OPTIONS_INIT {sizeof(struct foretell_store_options), 0, 0, 0, 0, NULL, 0, 0, 0}
 
 typedef struct foretell_store foretell_store;
 typedef struct foretell_store_file foretell_store_file;

@@ -152,15 +152,16 @@ def test_a_store_says_which_cache_it_reads(tmp_path: Path, monkeypatch: pytest.M
     (data / "odd").write_bytes(bytes(2 << 20))
     assert foretell.Store(data).sharing == ("alone", None)
     first = start(data)
-    options = {"budget": "16MiB", "shared": True}
-    store = foretell.Store(data, **options)
+    store = foretell.Store(data, budget="16MiB", shared=True)
     assert store.sharing == ("other", None)
     first.kill()
     first.wait()
     until(lambda: store.sharing == ("here", None), "the next family has its cache in this process")
 
 
-def test_a_refusal_that_can_be_mended_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_that_can_be_mended_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "daemon"
     folder.mkdir(mode=0o700)
     monkeypatch.setenv("FORETELL_DAEMON", str(folder))
@@ -170,7 +171,9 @@ def test_a_refusal_that_can_be_mended_is_told(tmp_path: Path, monkeypatch: pytes
         # It closes each connection without a word, as a daemon of another version does.
         closing = threading.Thread(target=lambda: listener.accept()[0].close(), daemon=True)
         closing.start()
-        with pytest.warns(RuntimeWarning, match="the daemon's cache is not used: .* start it again"):
+        with pytest.warns(
+            RuntimeWarning, match="the daemon's cache is not used: .* start it again"
+        ):
             store = foretell.Store(tmp_path, shared=True)
         closing.join()
     assert store.sharing.cache == "here"
@@ -299,7 +302,9 @@ def c_program(command: Path, into: Path) -> Path | None:
     program = into / "reader"
     words = ["cc", "-std=gnu11", "-D_GNU_SOURCE", "-pthread", f"-I{root}/protocol/include"]
     words += ["-o", str(program), str(root / "store/tests/c/shared.c")]
-    words += [str(library), f"-Wl,-rpath,{library.parent}"]
+    # By the name that programs look for, as it is installed.
+    (into / "libforetell_store.so.0").symlink_to(library)
+    words += [str(library), f"-Wl,-rpath,{into}"]
     subprocess.run(words, check=True)
     return program
 

@@ -71,7 +71,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: hits STORE FILE\n");
         return 2;
     }
-    struct foretell_store_options options = {.budget_bytes = (uint64_t)1 << 30};
+    struct foretell_store_options options = FORETELL_STORE_OPTIONS_INIT;
+    options.budget_bytes = (uint64_t)1 << 30;
     foretell_store *store = foretell_store_open(argv[1], &options);
     foretell_store_file *opened = store != NULL ? foretell_store_file_open(store, argv[2]) : NULL;
     if (opened == NULL) {

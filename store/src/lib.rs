@@ -152,7 +152,7 @@ pub unsafe extern "C" fn foretell_store_open(
 ) -> *mut foretell_store {
     guarded(std::ptr::null_mut(), || {
         // SAFETY: the caller's promise.
-        let (url, options) = unsafe { (text(url, "the address")?, options.as_ref()) };
+        let url = unsafe { text(url, "the address")? };
         // SAFETY: the caller's promise.
         let recipe = unsafe { recipe_of(OsStr::from_bytes(url.to_bytes()), options)? };
         Ok(Box::into_raw(Box::new(foretell_store::new(recipe)?)))

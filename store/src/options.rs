@@ -22,8 +22,10 @@ pub(crate) struct Setting {
 
 /// `struct foretell_store_options`.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Options {
+    /// Bytes of the structure as the program knows it.
+    size: usize,
     budget_bytes: u64,
     block_bytes: u64,
     depth: u32,
@@ -43,6 +45,7 @@ pub struct Part {
 }
 
 const NO_OPTIONS: Options = Options {
+    size: size_of::<Options>(),
     budget_bytes: 0,
     block_bytes: 0,
     depth: 0,
@@ -53,12 +56,49 @@ const NO_OPTIONS: Options = Options {
     reserved: 0,
 };
 
+/// Bytes of the structure in the first version of the library. Later ones have more members, with 0 for the default.
+const SIZE_MIN: usize = std::mem::offset_of!(Options, reserved) + size_of::<u32>();
+/// A larger size is a structure that was not initialized.
+const SIZE_MAX: usize = 4096;
+
+/// The options of a program that may have been compiled with another version of the structure.
+///
+/// # Safety
+/// `options` is NULL, or begins with a size and has as many bytes as it says.
+unsafe fn read_options(options: *const Options) -> Result<Options, Problem> {
+    if options.is_null() {
+        return Ok(NO_OPTIONS);
+    }
+    let wrong =
+        |why: &str| Problem::wrong(format!("{why}; begin with FORETELL_STORE_OPTIONS_INIT"));
+    // SAFETY: the size is there, as the caller promises.
+    let size = unsafe { options.cast::<usize>().read() };
+    if !(SIZE_MIN..=SIZE_MAX).contains(&size) {
+        return Err(wrong(&format!("the options have a size of {size}")));
+    }
+    // SAFETY: as many bytes are there, as the caller promises.
+    let bytes = unsafe { std::slice::from_raw_parts(options.cast::<u8>(), size) };
+    let (known, unknown) = bytes.split_at(size.min(size_of::<Options>()));
+    if unknown.iter().any(|&byte| byte != 0) {
+        return Err(wrong(
+            "the options have members that this version of the library does not know",
+        ));
+    }
+    let mut read = NO_OPTIONS;
+    // SAFETY: `read` has as many bytes at least, and is made of numbers and pointers, for which any bytes do.
+    unsafe {
+        std::ptr::copy_nonoverlapping(known.as_ptr(), (&raw mut read).cast::<u8>(), known.len());
+    }
+    Ok(read)
+}
+
 /// The recipe of a store.
 ///
 /// # Safety
-/// The options' settings are as many as they say, of C strings.
-pub(crate) unsafe fn recipe_of(url: &OsStr, options: Option<&Options>) -> Result<Recipe, Problem> {
-    let options = options.unwrap_or(&NO_OPTIONS);
+/// `options` is NULL, or begins with a size and has as many bytes as it says; its settings are as many as it says, of C strings.
+pub(crate) unsafe fn recipe_of(url: &OsStr, options: *const Options) -> Result<Recipe, Problem> {
+    // SAFETY: the caller's promise.
+    let options = unsafe { read_options(options)? };
     let place = place_of(url)?;
     let standard = CacheOptions::default();
     let or = |value: u64, standard: u64| if value == 0 { standard } else { value };

@@ -14,6 +14,8 @@ use foretell_family::{Admission, Host};
 
 /// The folder in which a process of this program is to have a host.
 const ROLE: &str = "FORETELL_STORE_HOST";
+/// The name by which programs find the library.
+const SONAME: &str = "libforetell_store.so.0";
 /// `FORETELL_CACHE_HERE` and `FORETELL_CACHE_DAEMON`.
 const HERE: u8 = 1;
 const DAEMON: u8 = 3;
@@ -80,7 +82,7 @@ impl Scene {
         let mut command = Command::new(program);
         let run = self.folder.path().join("run");
         command.env("FORETELL_DAEMON", &run).env("XDG_RUNTIME_DIR", &run);
-        command.env("LD_LIBRARY_PATH", libraries());
+        command.env("LD_LIBRARY_PATH", self.folder.path());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command
     }
@@ -111,11 +113,14 @@ fn libraries() -> PathBuf {
     test.parent().expect("a folder").to_owned()
 }
 
-/// Compiles a program with the header and the library of this build.
+/// Compiles a program with the header and the library of this build. The library is `into` this folder, as it is installed: by
+/// the name that programs look for, and a link to it for the linker.
 fn compiled(source: &str, into: &Path, name: &str) -> Option<PathBuf> {
     let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let libraries = libraries();
     let program = into.join(name);
+    std::os::unix::fs::symlink(libraries().join("libforetell_store.so"), into.join(SONAME))
+        .expect("a link");
+    std::os::unix::fs::symlink(SONAME, into.join("libforetell_store.so")).expect("a link");
     let mut compiler = Command::new("cc");
     compiler.args([
         "-std=gnu11",
@@ -128,7 +133,7 @@ fn compiled(source: &str, into: &Path, name: &str) -> Option<PathBuf> {
     ]);
     compiler.arg("-o").arg(&program).arg(crate_folder.join(source));
     compiler.arg("-I").arg(crate_folder.join("../protocol/include"));
-    compiler.arg("-L").arg(libraries).arg("-lforetell_store");
+    compiler.arg("-L").arg(into).arg("-lforetell_store");
     match compiler.output() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             eprintln!("skipped: no cc");
@@ -241,7 +246,7 @@ fn the_bench_prints_figures() {
     let Some(program) = compiled("bench/hits.c", folder.path(), "hits") else { return };
     let mut command = Command::new(program);
     command.arg(folder.path()).arg("file").env("FORETELL_DAEMON", "");
-    command.env("LD_LIBRARY_PATH", libraries());
+    command.env("LD_LIBRARY_PATH", folder.path());
     let output = command.env("XDG_RUNTIME_DIR", folder.path()).output().expect("it runs");
     let (said, wrong) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

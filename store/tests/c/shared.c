@@ -81,12 +81,29 @@ static void expect(int is_so, int wanted, const char *what)
 static void mistakes(foretell_store *store, foretell_store_file *file)
 {
     struct foretell_segment empty = {0, 0}, part = {0, 10};
-    struct foretell_store_options options = {.block_bytes = 5};
+    struct foretell_store_options options = FORETELL_STORE_OPTIONS_INIT;
+    struct { /* Of a later version. */
+        struct foretell_store_options known;
+        uint64_t more;
+    } later = {FORETELL_STORE_OPTIONS_INIT, 0};
     char byte;
     expect(foretell_store_open(NULL, NULL) == NULL, EINVAL, "no address");
     expect(foretell_store_open("/nowhere/at/all", NULL) == NULL, ENOENT, "no folder");
     expect(foretell_store_open("ftp://host/x", NULL) == NULL, EINVAL, "no such scheme");
+    options.block_bytes = 5;
     expect(foretell_store_open("/", &options) == NULL, EINVAL, "an odd block");
+    memset(&options, 0, sizeof options);
+    expect(foretell_store_open("/", &options) == NULL, EINVAL, "no size");
+    options.size = (size_t)-1;
+    expect(foretell_store_open("/", &options) == NULL, EINVAL, "no such size");
+    later.known.size = sizeof later;
+    later.known.is_private = 1;
+    foretell_store *known = foretell_store_open("/", &later.known);
+    if (known == NULL)
+        fail("options of a later version, with the default");
+    foretell_store_close(known);
+    later.more = 1;
+    expect(foretell_store_open("/", &later.known) == NULL, EINVAL, "an unknown member");
     expect(foretell_store_file_open(store, "nothing") == NULL, ENOENT, "no file");
     expect(foretell_store_file_open(NULL, "x") == NULL, EINVAL, "no store");
     expect(foretell_store_cache(NULL, NULL) == -1, EINVAL, "no store");
@@ -128,7 +145,8 @@ int main(int argc, char **argv)
 {
     if (argc < 3)
         return 2;
-    struct foretell_store_options options = {.budget_bytes = 16 << 20};
+    struct foretell_store_options options = FORETELL_STORE_OPTIONS_INIT;
+    options.budget_bytes = 16 << 20;
     foretell_store *store = foretell_store_open(argv[1], &options);
     if (store == NULL)
         fail("store");
