@@ -94,6 +94,7 @@ impl Slab {
     /// Those of `memfd_create`, `ftruncate`, `fcntl` and `mmap`.
     pub(crate) fn shared(frames: Frame, block_bytes: usize) -> io::Result<Self> {
         let geometry = Geometry::new(frames, block_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+        foretell_fault::failing("cache-memory", libc::ENOMEM)?;
         let file = memfd_create("foretell-cache", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, geometry.mapped_bytes as u64)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;

@@ -23,6 +23,8 @@ use crate::failure::note;
 
 /// Names the fault point at which a thread panics; for tests.
 const POINT_VARIABLE: &str = "FORETELL_TEST_PANIC";
+/// Names an operation that fails; for tests.
+const FAILURE_VARIABLE: &str = "FORETELL_TEST_FAILURE";
 /// Adds a stack trace to the line. RUST_BACKTRACE does not, because it may be set for other programs.
 const TRACE_VARIABLE: &str = "FORETELL_BACKTRACE";
 /// Exit code of a failed command.
@@ -35,12 +37,12 @@ static EXIT_CODE: AtomicI32 = AtomicI32::new(FAILED);
 /// The lines printed so far.
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Installs the one-line report of panics, and arms the fault point that a test names.
+/// Installs the one-line report of panics, and arms what a test names.
 pub(crate) fn install() {
     std::panic::set_hook(Box::new(tell));
-    if let Some(point) = std::env::var_os(POINT_VARIABLE).and_then(|name| name.into_string().ok()) {
-        foretell_fault::arm(point);
-    }
+    let named = |variable| std::env::var_os(variable).and_then(|name| name.into_string().ok());
+    named(POINT_VARIABLE).into_iter().for_each(foretell_fault::arm);
+    named(FAILURE_VARIABLE).into_iter().for_each(foretell_fault::arm_failure);
 }
 
 /// Runs the command and returns its exit code, or that of a failure if it panics (A).

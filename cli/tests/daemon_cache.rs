@@ -24,6 +24,8 @@ use serde_json::{Value, json};
 
 /// What a process of this program is to do: read all of FILE of the folder, at each line of its standard input.
 const ROLE: &str = "FORETELL_CACHE_READS";
+/// Names an operation that fails.
+const FAILURE: &str = "FORETELL_TEST_FAILURE";
 const FILE: &str = "file";
 const BYTES: usize = (5 << 20) + 123;
 /// Whole blocks.
@@ -44,6 +46,7 @@ fn folder_of_data() -> tempfile::TempDir {
 #[test]
 fn reader() {
     let Some(folder) = std::env::var_os(ROLE) else { return };
+    std::env::var(FAILURE).into_iter().for_each(foretell_fault::arm_failure);
     let recipe = Recipe {
         place: Place::Folder(folder.into()),
         options: CacheOptions { budget_bytes: 8 << 20, block_bytes: 4096 },
@@ -119,6 +122,11 @@ impl Reader {
 
     fn begin(daemon: &Daemon, folder: &Path) -> Self {
         Self::begin_by(&[], daemon, folder)
+    }
+
+    /// As `begin`, with an operation that fails in the program.
+    fn begin_failing(failure: &str, daemon: &Daemon, folder: &Path) -> Self {
+        Self::begin_by(&["env", &format!("{FAILURE}={failure}")], daemon, folder)
     }
 
     fn answer(&mut self) -> String {
@@ -337,4 +345,90 @@ fn another_user_and_other_words_are_refused() {
     });
     assert!(of_other.join().expect("it ends").is_empty(), "another user hears nothing");
     assert!(cache_of(&daemon)["stores"] == 1);
+}
+
+/// A daemon in which an operation fails.
+fn failing_daemon(failure: &str) -> Daemon {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut daemon = common::foretell();
+    daemon.args(["daemon", "--cache", "64MiB"]).env(FAILURE, failure);
+    let process = Daemon::begin_by(folder.path(), daemon);
+    Daemon { folder, process }
+}
+
+#[test]
+fn whatever_fails_in_the_daemon_programs_read_right() {
+    let data = folder_of_data();
+    // Without descriptors for a ring, nobody joins.
+    let daemon = failing_daemon("cache-ring");
+    let mut reader = Reader::begin(&daemon, data.path());
+    assert!(!reader.has_joined());
+    assert!(reader.why.contains("cannot take one more client: "), "{}", reader.why);
+    reader.read_again();
+    reader.end();
+    assert_eq!(cache_of(&daemon)["clients"], 0);
+    // Without threads for opens, programs that have joined open files by themselves.
+    let daemon = failing_daemon("cache-open");
+    let mut reader = Reader::begin(&daemon, data.path());
+    assert!(reader.has_joined());
+    reader.read_again();
+    reader.end();
+    assert_eq!(cache_of(&daemon)["counts"]["fetched_bytes"], 0);
+    // Without memory there is no daemon, and a line says so.
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = common::foretell();
+    command.args(["daemon", "--cache", "64MiB"]).env(FAILURE, "cache-memory");
+    let output = command.env("FORETELL_DAEMON", folder.path()).output().expect("it runs");
+    let lines = text(&output.stderr);
+    assert_eq!((output.status.code(), lines.lines().count()), (Some(1), 1), "{lines}");
+    assert!(lines.contains("--cache: "), "{lines}");
+}
+
+#[test]
+fn whatever_fails_in_a_program_it_reads_right() {
+    let (daemon, data) = (Daemon::start_with(&["--cache", "64MiB"]), folder_of_data());
+    let mut reader = Reader::begin_failing("cache-map", &daemon, data.path());
+    assert_eq!(reader.cache, "Here");
+    assert!(reader.why.contains("cannot map it"), "{}", reader.why);
+    reader.read_again();
+    reader.end();
+    // A full ring loses what the policy would have heard.
+    let mut reader = Reader::begin_failing("cache-ring-full", &daemon, data.path());
+    assert!(reader.has_joined());
+    let before = cache_of(&daemon)["counts"]["hit_blocks"].clone();
+    (0..3).for_each(|_| reader.read_again());
+    reader.end();
+    assert_eq!(cache_of(&daemon)["counts"]["hit_blocks"], before);
+    // Without a daemon, and without memory that others can map, it has a cache of its own.
+    let folder = tempfile::tempdir().expect("a folder");
+    let nowhere = Daemon { folder, process: Command::new("true").spawn().expect("it runs") };
+    let mut reader = Reader::begin_failing("cache-memory", &nowhere, data.path());
+    assert_eq!(reader.cache, "Alone");
+    assert!(reader.why.starts_with("it is not shared: "), "{}", reader.why);
+    reader.read_again();
+    reader.end();
+}
+
+#[test]
+fn programs_that_vanish_while_they_join_leave_nothing() {
+    let (daemon, data) = (Daemon::start_with(&["--cache", "64MiB"]), folder_of_data());
+    let (socket, said) = (daemon.path().join("cache.sock"), hello(data.path()));
+    for round in 0..100 {
+        let mut stream = UnixStream::connect(&socket).expect("it listens");
+        // Before, within and after the hello.
+        let said = &said[..said.len() * (round % 5) / 4];
+        let _ = stream.write_all(said);
+        if round % 10 == 4 {
+            // It is welcome, and has the descriptors.
+            assert!(stream.read(&mut [0; 100]).expect("an answer") > 0);
+        }
+    }
+    wait_until("nobody is left", || cache_of(&daemon)["clients"] == 0);
+    let mut reader = Reader::begin(&daemon, data.path());
+    assert!(reader.has_joined());
+    reader.read_again();
+    reader.end();
+    let cache = cache_of(&daemon);
+    // One that the others and one that the reader has asked for, in other words.
+    assert_eq!((&cache["stores"], &cache["refused"]), (&2.into(), &0.into()));
 }

@@ -199,11 +199,13 @@ impl Way {
                     Err(error) if error.cause == BackendError::Lost && session.is_lost() => {
                         Ok(EitherFile::Here(fallback.open(path)?))
                     }
-                    // The other process has no descriptors left; this one may have.
+                    // The other process has no descriptors, threads or memory left; this one may have.
                     Err(OpenError {
                         cause: BackendError::Other { errno: Some(errno), .. },
                         ..
-                    }) if [libc::EMFILE, libc::ENFILE].contains(&errno) => {
+                    }) if [libc::EMFILE, libc::ENFILE, libc::EAGAIN, libc::ENOMEM]
+                        .contains(&errno) =>
+                    {
                         Ok(EitherFile::Here(fallback.open(path)?))
                     }
                     file => Ok(EitherFile::there(file?, Arc::new(move || kept.open(&at)))),

@@ -1,9 +1,11 @@
-//! Faults on purpose: panics, and damaged inputs ([`damage`]). Tests make each kind of thread of a command panic once, and
-//! check that the command goes on or ends in order.
+//! Faults on purpose: panics, operations that fail, and damaged inputs ([`damage`]). Tests make each kind of thread of a command
+//! panic once, and check that the command goes on or ends in order.
 //!
 //! Each kind of thread passes a [`point`] with its name where it works. A test gives the command a name, and the command
 //! [`arm`]s it. The first thread that passes a point of that name panics, and no later one does. If nothing is armed, a point
 //! costs one load.
+//!
+//! Operations that seldom fail, such as those that need memory, ask first whether they are to: [`failing`].
 
 pub mod damage;
 
@@ -20,6 +22,34 @@ pub fn arm(name: String) {
     if NAME.set(name).is_ok() {
         IS_ARMED.store(true, Ordering::Release);
     }
+}
+
+/// The name of the operation that fails.
+static FAILING: OnceLock<String> = OnceLock::new();
+/// Whether one does.
+static FAILS: AtomicBool = AtomicBool::new(false);
+
+/// Makes the operation `name` fail from now on, always. Only the first call in a process counts.
+pub fn arm_failure(name: String) {
+    if FAILING.set(name).is_ok() {
+        FAILS.store(true, Ordering::Release);
+    }
+}
+
+/// Whether the operation `name` is to fail.
+#[inline]
+#[must_use]
+pub fn is_failing(name: &str) -> bool {
+    FAILS.load(Ordering::Acquire) && FAILING.get().is_some_and(|armed| armed == name)
+}
+
+/// The error `errno` if the operation `name` is to fail.
+///
+/// # Errors
+/// That one.
+#[inline]
+pub fn failing(name: &str, errno: i32) -> std::io::Result<()> {
+    if is_failing(name) { Err(std::io::Error::from_raw_os_error(errno)) } else { Ok(()) }
 }
 
 /// Panics if the point `name` is armed and no thread has passed it yet.
@@ -44,6 +74,18 @@ fn strike(name: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_armed_operation_fails_always_and_no_other() {
+        assert!(failing("memory", 12).is_ok());
+        arm_failure("memory".to_owned());
+        arm_failure("thread".to_owned());
+        for _ in 0..2 {
+            let error = failing("memory", 12).expect_err("it fails");
+            assert_eq!(error.raw_os_error(), Some(12));
+            assert!(!is_failing("thread"));
+        }
+    }
 
     #[test]
     fn the_first_who_passes_the_armed_point_panics_and_no_other() {

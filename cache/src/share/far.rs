@@ -29,6 +29,7 @@ impl FarSlab {
     /// # Errors
     /// Those of `mmap`; `InvalidData` if the file has another size, or may be cut.
     pub(crate) fn map(file: BorrowedFd<'_>, frames: Frame, block_bytes: usize) -> io::Result<Self> {
+        foretell_fault::failing("cache-map", libc::ENOMEM)?;
         let geometry = Geometry::new(frames, block_bytes).ok_or(io::ErrorKind::InvalidData)?;
         // A file that is cut would end this process by a signal when it reads.
         let is_sealed = fcntl_get_seals(file)?.contains(SealFlags::SHRINK);

@@ -46,6 +46,7 @@ impl Opening {
     /// # Errors
     /// There is no thread, and none can be started: the work is dropped undone.
     pub(super) fn begin(&self, which: Which, work: Work) -> io::Result<()> {
+        foretell_fault::failing("cache-open", libc::EAGAIN)?;
         let mut state = self.queue.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.waiting.push_back((which, work));
         if state.under_way.get(&which).is_some_and(|&count| count >= OF_STORE_MAX) {

@@ -51,6 +51,7 @@ impl Ring {
     /// # Errors
     /// Those of `memfd_create`, `ftruncate`, `fcntl` and `mmap`.
     pub(crate) fn new() -> io::Result<(Self, OwnedFd)> {
+        foretell_fault::failing("cache-ring", libc::EMFILE)?;
         let file = memfd_create("foretell-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, BYTES as u64)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -102,7 +103,8 @@ impl Ring {
     #[inline]
     pub(crate) fn push(&self, told: Told, is_news: bool) -> bool {
         let head = self.head().load(Ordering::Relaxed);
-        if head.wrapping_sub(self.tail().load(Ordering::Acquire)) >= RECORDS {
+        let is_full = head.wrapping_sub(self.tail().load(Ordering::Acquire)) >= RECORDS;
+        if is_full || foretell_fault::is_failing("cache-ring-full") {
             return false;
         }
         let (one, other) = self.record(head);
