@@ -3,6 +3,7 @@
 //! All of them are handles on one [`Shared`], which drives the [engine](crate::engine). Reads are in [`file`](crate::file).
 
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use foretell_policy::{Extent, Order, ReaderId, Segment, StreamId};
@@ -49,6 +50,9 @@ impl Default for CacheOptions {
     }
 }
 
+/// Bytes of blocks that are given up at a time, since readers wait meanwhile.
+const SHRINK_STEP_BYTES: u64 = 8 << 20;
+
 /// A memory of bounded size that several stores share. A clone is a handle on the same cache.
 #[derive(Clone)]
 pub struct Cache {
@@ -75,7 +79,63 @@ impl Cache {
     /// # Errors
     /// As [`new`](Cache::new).
     pub fn new_shared(options: CacheOptions) -> Result<Self, CacheError> {
-        Self::with(options, Slab::shared)
+        Self::with(options, |frames, block_bytes| Slab::shared(frames, block_bytes, false))
+    }
+
+    /// As [`new_shared`](Cache::new_shared), and it gives memory back when it [shrinks](Cache::shrink). Other processes of the user
+    /// could then write to its data, if they set out to do so.
+    ///
+    /// # Errors
+    /// As [`new`](Cache::new).
+    pub fn new_shared_that_gives_back(options: CacheOptions) -> Result<Self, CacheError> {
+        Self::with(options, |frames, block_bytes| Slab::shared(frames, block_bytes, true))
+    }
+
+    /// Uses at most so many bytes from now on, but at least a block: the machine is short of memory.
+    ///
+    /// * A cache that gives memory back gives up its least valuable blocks, and their memory to the system, a part at a time, until
+    ///   `is_over`. What is in flight or being copied stays.
+    /// * Another one gives up nothing. It takes no memory that it has not used before.
+    pub fn shrink(&self, bytes: u64, is_over: impl Fn() -> bool) {
+        let shared = &self.shared;
+        let _resizing = shared.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        let block_bytes = shared.block_bytes as u64;
+        let frames = bytes / block_bytes;
+        shared.is_limited.store(true, Ordering::Relaxed);
+        if !shared.slab.gives_back() {
+            shared.with_engine(|state, now, todo| state.engine.stop_growth(now, frames, todo));
+        }
+        while shared.slab.gives_back() && !is_over() {
+            let most = (SHRINK_STEP_BYTES / block_bytes).max(1);
+            let runs =
+                shared.with_engine(|state, now, todo| state.engine.shrink(now, frames, most, todo));
+            if runs.is_empty() {
+                break;
+            }
+            // Without the lock: they are nobody's.
+            runs.into_iter().for_each(|run| shared.slab.give_back(run));
+        }
+        self.note_limit();
+    }
+
+    /// Uses so many bytes again, if that is more than now.
+    pub fn grow(&self, bytes: u64) {
+        let shared = &self.shared;
+        let _resizing = shared.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        let frames = bytes / shared.block_bytes as u64;
+        shared.with_engine(|state, now, todo| state.engine.grow(now, frames, todo));
+        self.note_limit();
+    }
+
+    fn note_limit(&self) {
+        let all = u64::from(self.shared.slab.frames()) * self.shared.block_bytes as u64;
+        self.shared.is_limited.store(self.limit_bytes() < all, Ordering::Relaxed);
+    }
+
+    /// Bytes that it uses at most at present.
+    pub fn limit_bytes(&self) -> u64 {
+        let frames = self.shared.with_engine(|state, _, _| state.engine.frames_in_use());
+        frames * self.shared.block_bytes as u64
     }
 
     fn with(

@@ -11,9 +11,10 @@
 //! * **D.** Its request succeeds: the block is published, and pinned and copied for each read that waits.
 //! * **E.** Its request fails: a read that demanded it gets the error. A read that joined a prefetch demands the block.
 //! * **F.** The bytes of its file change: see [`change`].
+//! * **G.** The machine is short of memory: see [`memory`].
 //!
-//! Invariants: a block is in one flight, in one frame, absent (F), or unknown. A frame is free, in limbo, of a request, or of a
-//! block. The policy's blocks are those in frames, absent, and in flight (except in case C).
+//! Invariants: a block is in one flight, in one frame, absent (F), or unknown. A frame is free, in limbo, of a request, of a
+//! block, or out of use (G). The policy's blocks are those in frames, absent, and in flight (except in case C).
 //!
 //! A file may have *near* blocks, in a second tier. The policy demands, values and times them as blocks of another device.
 //! Hints name the device of the file (`docs/internals/cache.md` says why).
@@ -24,6 +25,7 @@
 #[cfg(test)]
 mod bounded;
 mod change;
+mod memory;
 mod requests;
 #[cfg(test)]
 mod tests;

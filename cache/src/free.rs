@@ -4,7 +4,11 @@
 //! frames are copied at once. The search begins where the last one ended and takes the first run that is long enough
 //! (next fit). If there is none within [`SEARCHED_WORDS`], the request gets single frames.
 //!
-//! Cost: a bit for each frame, and a few words for each request while free frames are adjacent.
+//! Frames may be [out of use](FreeFrames::withdraw), while the machine is short of memory.
+//!
+//! Cost: two bits for each frame, and a few words for each request while free frames are adjacent.
+
+use std::ops::Range;
 
 use crate::slab::Frame;
 
@@ -17,6 +21,9 @@ pub(crate) struct FreeFrames {
     /// A bit for each frame, set if it is free.
     words: Vec<u64>,
     count: usize,
+    /// A bit for each frame, set if it is out of use.
+    away: Vec<u64>,
+    away_count: usize,
     /// The word where the next search begins.
     next: usize,
 }
@@ -24,8 +31,8 @@ pub(crate) struct FreeFrames {
 impl FreeFrames {
     /// The frames from 0 up to `frames`, all free.
     pub(crate) fn all(frames: Frame) -> Self {
-        let mut free = FreeFrames { words: Vec::new(), count: 0, next: 0 };
-        free.words.resize((frames as usize).div_ceil(64), 0);
+        let words = vec![0; (frames as usize).div_ceil(64)];
+        let mut free = FreeFrames { away: words.clone(), words, count: 0, away_count: 0, next: 0 };
         (0..frames).for_each(|frame| free.put(frame));
         free
     }
@@ -40,6 +47,53 @@ impl FreeFrames {
         debug_assert_eq!(self.words[word] & bit, 0, "{frame} is free already");
         self.words[word] |= bit;
         self.count += 1;
+    }
+
+    /// Number of frames that are out of use.
+    pub(crate) fn away(&self) -> usize {
+        self.away_count
+    }
+
+    /// Takes up to `count` free frames, from `first` on, out of use. Returns them as runs.
+    pub(crate) fn withdraw(&mut self, first: Frame, count: usize) -> Vec<Range<Frame>> {
+        let mut runs: Vec<Range<Frame>> = Vec::new();
+        let (first_word, mut left) = (first as usize / 64, count);
+        for word in first_word..self.words.len() {
+            let mut bits = self.words[word];
+            if word == first_word {
+                bits &= u64::MAX << (first % 64);
+            }
+            while bits != 0 && left > 0 {
+                let bit = bits & bits.wrapping_neg();
+                bits ^= bit;
+                self.words[word] ^= bit;
+                self.away[word] ^= bit;
+                left -= 1;
+                let frame = (word * 64) as Frame + bit.trailing_zeros();
+                match runs.last_mut() {
+                    Some(run) if run.end == frame => run.end += 1,
+                    _ => runs.push(frame..frame + 1),
+                }
+            }
+        }
+        self.count -= count - left;
+        self.away_count += count - left;
+        runs
+    }
+
+    /// Puts up to `count` frames back into use.
+    pub(crate) fn restore(&mut self, count: usize) {
+        let mut left = count.min(self.away_count);
+        for word in 0..self.words.len() {
+            while self.away[word] != 0 && left > 0 {
+                let bit = self.away[word] & self.away[word].wrapping_neg();
+                self.away[word] ^= bit;
+                self.words[word] ^= bit;
+                self.count += 1;
+                self.away_count -= 1;
+                left -= 1;
+            }
+        }
     }
 
     /// Takes `count` frames, in ascending order; `None` if fewer are free.
@@ -125,6 +179,25 @@ mod tests {
         free.next = 0;
         let run = free.take(150).unwrap();
         assert!(run.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{run:?}");
+    }
+
+    #[test]
+    fn frames_out_of_use_are_given_to_nobody_until_they_come_back() {
+        let mut free = FreeFrames::all(200);
+        let taken = free.take(70).unwrap();
+        assert_eq!(free.withdraw(10, 40), std::slice::from_ref(&(70..110)));
+        free.put(taken[3]);
+        free.put(taken[30]);
+        assert_eq!(free.withdraw(10, 2), [30..31, 110..111]);
+        assert_eq!((free.count(), free.away()), (90, 42));
+        let rest = free.take(90).unwrap();
+        assert!(rest.iter().all(|frame| *frame == 3 || *frame > 110), "{rest:?}");
+        assert_eq!(free.take(1), None);
+        free.restore(2);
+        assert_eq!(free.take(2), Some(vec![30, 70]));
+        free.restore(usize::MAX);
+        assert_eq!((free.count(), free.away()), (40, 0));
+        assert_eq!(free.withdraw(199, usize::MAX), []);
     }
 
     #[test]

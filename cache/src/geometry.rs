@@ -10,8 +10,8 @@ use crate::frame::Header;
 use crate::mapping::HUGE_PAGE;
 use crate::slab::Frame;
 
-/// Data of little memory begins at a multiple of this, for direct I/O: bytes of a page.
-const PAGE: usize = 4096;
+/// Data of little memory begins at a multiple of this: bytes of the largest pages of any machine.
+const PAGE: usize = 64 << 10;
 
 /// Adjacent blocks of a file with adjacent homes in the table, in one cache line: 2 to this power.
 const NEIGHBOURS_BITS: u32 = 3;

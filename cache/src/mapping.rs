@@ -1,4 +1,4 @@
-//! A mapping of a file in memory, placed so that huge pages of the file can be mapped as such.
+//! A mapping of files in memory, placed so that huge pages of the file can be mapped as such.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -40,15 +40,16 @@ impl Mapping {
         Ok(Mapping { base, bytes, reserved: (base, bytes) })
     }
 
-    /// The first `bytes` bytes of a file, shared with all who map it.
+    /// The first bytes of files, one behind the other, shared with all who map them. Each has a number of bytes that is a multiple
+    /// of a page, but for the last.
     ///
     /// # Errors
     /// Those of `mmap`.
     pub(crate) fn shared(
-        file: BorrowedFd<'_>,
-        bytes: usize,
+        files: [(BorrowedFd<'_>, usize); 2],
         protection: ProtFlags,
     ) -> io::Result<Self> {
+        let bytes = files[0].1 + files[1].1;
         let reserved_bytes = bytes + HUGE_PAGE;
         // SAFETY: a new mapping, at an address that the kernel chooses.
         let reserved = unsafe {
@@ -61,8 +62,13 @@ impl Mapping {
             return Err(io::ErrorKind::OutOfMemory.into());
         };
         let mapping = Mapping { base, bytes, reserved: (start, reserved_bytes) };
-        // SAFETY: it replaces part of the mapping that was just made, which `mapping` gives up if this fails.
-        unsafe { mmap(at.cast(), bytes, protection, MapFlags::SHARED | MapFlags::FIXED, file, 0)? };
+        let mut from = at;
+        for (file, bytes) in files {
+            let flags = MapFlags::SHARED | MapFlags::FIXED;
+            // SAFETY: it replaces part of the mapping that was just made, which `mapping` gives up if this fails.
+            unsafe { mmap(from.cast(), bytes, protection, flags, file, 0)? };
+            from = from.wrapping_add(bytes);
+        }
         // SAFETY: a child of a fork does not use it. With it, the child would keep the memory when this process has ended.
         let _ = unsafe { madvise(at.cast(), bytes, Advice::LinuxDontFork) };
         Ok(mapping)

@@ -168,6 +168,10 @@ pub(crate) struct Shared {
     is_news: AtomicBool,
     /// Threads that wait for the engine.
     waiting: AtomicUsize,
+    /// Held by the thread that takes frames out of use or puts them back.
+    pub(crate) resizing: Mutex<()>,
+    /// Whether frames are out of use.
+    pub(crate) is_limited: AtomicBool,
     clock: Instant,
     next_reader: AtomicU64,
 }
@@ -198,6 +202,8 @@ impl Shared {
             records: Records::default(),
             is_news: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
+            resizing: Mutex::default(),
+            is_limited: AtomicBool::new(false),
             clock: Instant::now(),
             next_reader: AtomicU64::new(1),
         }

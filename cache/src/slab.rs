@@ -1,7 +1,7 @@
 //! Frames: the memory of the blocks, and a table that finds them without a lock.
 //!
 //! One mapping holds a table, a header for each frame, and the data. Table and headers are atomics at fixed offsets, without
-//! pointers. It is private, or a file in memory that other processes [map](crate::share) for reading.
+//! pointers. It is private, or files in memory that other processes [map](crate::share) for reading.
 //!
 //! * **A. The owner** is one thread at a time: the engine, under its lock. It takes frames, fills them through a back end,
 //!   [publishes](Slab::publish) and [evicts](Slab::evict) them.
@@ -25,11 +25,13 @@
 //! May fail: [`Slab::new`], if there is no memory.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use foretell_policy::{Block, FileId};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
+};
 use rustix::mm::ProtFlags;
 
 use crate::frame::{Header, PIN, UNREAD, VALID};
@@ -53,12 +55,28 @@ pub(crate) struct Pinned {
 pub(crate) struct Slab {
     mapping: Mapping,
     geometry: Geometry,
-    /// The file in memory, if other processes may map it.
-    file: Option<OwnedFd>,
+    /// The files in memory, if other processes may map them.
+    files: Option<Files>,
     /// Whether the owner waits for a frame in limbo. Readers then call it after they unpin one.
     is_starving: AtomicBool,
     /// Frames up to this one have been used, all or nearly all: the search for free ones goes upwards.
     frames_used: AtomicU32,
+}
+
+/// What other processes map.
+#[derive(Debug)]
+struct Files {
+    /// Table and headers.
+    head: OwnedFd,
+    data: OwnedFd,
+    gives_back: bool,
+}
+
+/// A file in memory of so many bytes.
+fn file_of(bytes: usize) -> io::Result<OwnedFd> {
+    let file = memfd_create("foretell-cache", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&file, bytes as u64)?;
+    Ok(file)
 }
 
 /// Cache lines of data to load before the pin.
@@ -87,27 +105,55 @@ impl Slab {
         Ok(Self::at(Mapping::private(geometry.mapped_bytes)?, geometry, None))
     }
 
-    /// The same in memory that other processes may map for reading: a file without a name, whose size and contents nobody
-    /// else can change.
+    /// The same in memory that other processes may map for reading: files without names, whose sizes nobody can change, and whose
+    /// contents nobody else can.
+    ///
+    /// If it `gives_back` [memory](Slab::give_back), other processes of the user could write to the data, if they opened it
+    /// anew for that: the kernel has no seal against writing that lets the owner punch holes. Table and headers are sealed.
     ///
     /// # Errors
     /// Those of `memfd_create`, `ftruncate`, `fcntl` and `mmap`.
-    pub(crate) fn shared(frames: Frame, block_bytes: usize) -> io::Result<Self> {
+    pub(crate) fn shared(frames: Frame, block_bytes: usize, gives_back: bool) -> io::Result<Self> {
         let geometry = Geometry::new(frames, block_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
         foretell_fault::failing("cache-memory", libc::ENOMEM)?;
-        let file = memfd_create("foretell-cache", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&file, geometry.mapped_bytes as u64)?;
+        let data_bytes = geometry.mapped_bytes - geometry.data_at;
+        let (head, data) = (file_of(geometry.data_at)?, file_of(data_bytes)?);
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let mapping = Mapping::shared(file.as_fd(), geometry.mapped_bytes, protection)?;
+        let parts = [(head.as_fd(), geometry.data_at), (data.as_fd(), data_bytes)];
+        let mapping = Mapping::shared(parts, protection)?;
+        let sizes = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         // Only this mapping can write from now on.
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
-        fcntl_add_seals(&file, seals)?;
-        Ok(Self::at(mapping, geometry, Some(file)))
+        let all = sizes | SealFlags::FUTURE_WRITE;
+        fcntl_add_seals(&head, all)?;
+        fcntl_add_seals(&data, if gives_back { sizes } else { all })?;
+        Ok(Self::at(mapping, geometry, Some(Files { head, data, gives_back })))
     }
 
-    fn at(mapping: Mapping, geometry: Geometry, file: Option<OwnedFd>) -> Self {
+    fn at(mapping: Mapping, geometry: Geometry, files: Option<Files>) -> Self {
         let (is_starving, frames_used) = (AtomicBool::new(false), AtomicU32::new(0));
-        Slab { mapping, geometry, file, is_starving, frames_used }
+        Slab { mapping, geometry, files, is_starving, frames_used }
+    }
+
+    /// Whether [`give_back`](Slab::give_back) has an effect.
+    pub(crate) fn gives_back(&self) -> bool {
+        self.files.as_ref().is_some_and(|files| files.gives_back)
+    }
+
+    /// A. Gives the memory of adjacent frames back to the system. They are free, and nobody gets them meanwhile. Whoever reads them
+    /// still, in another process, finds that their versions have changed, as after any eviction.
+    pub(crate) fn give_back(&self, frames: std::ops::Range<Frame>) {
+        let Some(Files { data, gives_back: true, .. }) = &self.files else { return };
+        let block_bytes = self.geometry.block_bytes as u64;
+        let (at, length) =
+            (u64::from(frames.start) * block_bytes, frames.len() as u64 * block_bytes);
+        // A failure costs memory alone.
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let _ = fallocate(data, how, at, length);
+    }
+
+    /// Frames from this one on have not been used, as far as they are free.
+    pub(crate) fn frames_used(&self) -> Frame {
+        self.frames_used.load(Ordering::Relaxed)
     }
 
     /// Where its parts are in its memory.
@@ -115,9 +161,9 @@ impl Slab {
         self.geometry
     }
 
-    /// The file in memory, if other processes may map it.
-    pub(crate) fn file(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.file.as_ref().map(AsFd::as_fd)
+    /// The files in memory, if other processes may map them: table with headers, and data.
+    pub(crate) fn files(&self) -> Option<[BorrowedFd<'_>; 2]> {
+        self.files.as_ref().map(|files| [files.head.as_fd(), files.data.as_fd()])
     }
 
     /// Bytes of its memory that have been used, from the first on: all or nearly all of them.

@@ -298,7 +298,7 @@ fn hello(folder: &Path) -> Vec<u8> {
     });
     let told = told.to_string();
     let string = |bytes: &[u8]| [&(bytes.len() as u32).to_ne_bytes(), bytes].concat();
-    let body = [&[0][..], &1_u32.to_ne_bytes(), &string(told.as_bytes())].concat();
+    let body = [&[0][..], &2_u32.to_ne_bytes(), &string(told.as_bytes())].concat();
     string(&body)
 }
 

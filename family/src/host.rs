@@ -48,6 +48,8 @@ const STORES_MAX: usize = 256;
 const OPENED_MAX: usize = 1024;
 /// Largest depth of a store.
 const DEPTH_MAX: usize = 4096;
+/// The least part of its size that a cache keeps while the machine is short of memory: as the budget for runs.
+const LEAST_PART: u64 = 16;
 /// Pause after a failed accept: no descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -64,6 +66,8 @@ pub struct HostStatus {
     pub size_bytes: u64,
     /// Bytes of a block.
     pub block_bytes: u64,
+    /// Bytes that it uses at most at present: fewer while the machine is short of memory.
+    pub limit_bytes: u64,
     /// Bytes of blocks that are in memory or on their way.
     pub filled_bytes: u64,
     /// Processes and stores that read from it.
@@ -128,6 +132,8 @@ struct Hosting {
     refused: AtomicU64,
     /// Clients that are being heard.
     heard: AtomicUsize,
+    /// Bytes that the cache is to use, which a thread sees to.
+    wanted_bytes: AtomicU64,
     /// Rings when a client has been heard, or all is over.
     bell: OwnedFd,
     is_over: std::sync::atomic::AtomicBool,
@@ -146,16 +152,22 @@ struct Stores {
 
 impl Host {
     /// Begins to serve a cache at the socket in this folder, which must be the user's own. What an earlier host has left there
-    /// is taken over.
+    /// is taken over. `gives_back`: whether it gives memory [back](Host::press), at the price that
+    /// [`Cache::new_shared_that_gives_back`] names.
     ///
     /// # Errors
     /// [`HostError`]
     pub fn start(
         options: CacheOptions,
+        gives_back: bool,
         folder: &Path,
         admission: Box<dyn Admission>,
     ) -> Result<Self, HostError> {
-        let cache = Cache::new_shared(options).map_err(HostError::Cache)?;
+        let cache = match gives_back {
+            true => Cache::new_shared_that_gives_back(options),
+            false => Cache::new_shared(options),
+        };
+        let cache = cache.map_err(HostError::Cache)?;
         Self::over(cache, options, folder.join(HOST_SOCKET), admission).map_err(HostError::Socket)
     }
 
@@ -178,6 +190,7 @@ impl Host {
             admission,
             refused: AtomicU64::new(0),
             heard: AtomicUsize::new(0),
+            wanted_bytes: AtomicU64::new(u64::MAX),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             is_over: false.into(),
         });
@@ -194,8 +207,9 @@ impl Host {
         let counts = cache.stats();
         let block_bytes = options.block_bytes as u64;
         HostStatus {
-            size_bytes: options.budget_bytes / block_bytes * block_bytes,
+            size_bytes: self.hosting.size_bytes(),
             block_bytes,
+            limit_bytes: cache.limit_bytes(),
             filled_bytes: counts.held_blocks * block_bytes,
             clients: server.clients(),
             stores: stores.lock().unwrap_or_else(PoisonError::into_inner).kept.len(),
@@ -207,6 +221,25 @@ impl Host {
     /// Number of clients.
     pub fn clients(&self) -> usize {
         self.hosting.server.clients()
+    }
+
+    /// The machine is short of memory: the cache is to use half of what is in it, but a sixteenth of its size at least. One that
+    /// does not give memory back takes no more than it has used so far. Does not wait.
+    pub fn press(&self) {
+        let (size_bytes, counts) = (self.hosting.size_bytes(), self.hosting.cache.stats());
+        let filled_bytes = counts.held_blocks * self.hosting.options.block_bytes as u64;
+        let now_bytes = self.hosting.wanted_bytes.load(Ordering::Relaxed).min(filled_bytes);
+        self.hosting.resize((now_bytes / 2).max(size_bytes / LEAST_PART));
+    }
+
+    /// It is short of memory no more: the cache may use twice as much. Returns whether that is less than all. Does not wait.
+    pub fn relax(&self) -> bool {
+        let size_bytes = self.hosting.size_bytes();
+        let wanted_bytes = self.hosting.wanted_bytes.load(Ordering::Relaxed);
+        if wanted_bytes < size_bytes {
+            self.hosting.resize(wanted_bytes.saturating_mul(2).min(size_bytes));
+        }
+        wanted_bytes.saturating_mul(2) < size_bytes
     }
 
     /// Lets nobody join any more. Clients go on.
@@ -244,6 +277,29 @@ impl Drop for Heard {
 }
 
 impl Hosting {
+    fn size_bytes(&self) -> u64 {
+        let block_bytes = self.options.block_bytes as u64;
+        self.options.budget_bytes / block_bytes * block_bytes
+    }
+
+    /// Has a thread see to it that the cache uses so much. Without a thread, the next one does.
+    fn resize(self: &Arc<Self>, bytes: u64) {
+        self.wanted_bytes.store(bytes, Ordering::Relaxed);
+        let hosting = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("foretell-memory".to_owned());
+        drop(thread.spawn(move || {
+            // Several of these take turns, and the last one decides.
+            let wanted = || hosting.wanted_bytes.load(Ordering::Relaxed);
+            let bytes = wanted();
+            match bytes < hosting.cache.limit_bytes() {
+                true => hosting
+                    .cache
+                    .shrink(bytes, || wanted() != bytes || hosting.is_over.load(Ordering::Relaxed)),
+                false => hosting.cache.grow(bytes),
+            }
+        }));
+    }
+
     fn ring(&self) {
         // It fails only if it has rung very often unheard.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
@@ -417,4 +473,71 @@ fn is_idle(kept: &Kept) -> bool {
         && kept.try_lock().is_ok_and(|open| {
             open.as_ref().is_none_or(|served| Arc::strong_count(&served.open) == 1)
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use foretell_cache::share::{At, FarSession};
+
+    use super::*;
+
+    struct All;
+
+    impl Admission for All {
+        fn may_join(&self, _: BorrowedFd<'_>) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn refused(&self, _: BorrowedFd<'_>, _: &str) {}
+    }
+
+    #[test]
+    fn a_cache_follows_pressure_and_serves_on() {
+        const BYTES: usize = 6 << 20;
+        let folder = tempfile::tempdir().expect("a folder");
+        let content: Vec<u8> =
+            (0..BYTES as u32).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
+        std::fs::write(folder.path().join("file"), &content).expect("written");
+        let options = CacheOptions { budget_bytes: 8 << 20, block_bytes: 16384 };
+        let host = Host::start(options, true, folder.path(), Box::new(All)).expect("it begins");
+        let recipe = Recipe {
+            place: Place::Folder(folder.path().to_owned()),
+            options,
+            depth: None,
+            deadline: Duration::from_secs(60),
+            settings: Vec::new(),
+            is_shared: true,
+        };
+        let socket = folder.path().join(HOST_SOCKET);
+        let patience = Duration::from_secs(60);
+        let session = FarSession::connect_to(At::Path(&socket), &recipe.told(), patience);
+        let file = session.expect("it joins").open(b"file").expect("it is there");
+        let read = || {
+            let mut bytes = vec![0; BYTES];
+            assert_eq!(file.read_at(&mut bytes, 0).expect("read"), BYTES);
+            assert!(bytes == content, "wrong bytes");
+        };
+        let wait_for = |bytes: u64| {
+            let limit = || host.status().limit_bytes;
+            while limit() != bytes {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        read();
+        assert!(!host.relax(), "it has all of its memory");
+        wait_for(8 << 20);
+        host.press();
+        wait_for(3 << 20); // Half of what is in it.
+        read();
+        (0..10).for_each(|_| host.press());
+        wait_for(512 << 10); // A sixteenth of its size.
+        read();
+        for bytes in [1 << 20, 2 << 20, 4 << 20] {
+            assert!(host.relax(), "it does not have all of it yet");
+            wait_for(bytes);
+        }
+        assert!(!host.relax());
+        wait_for(8 << 20);
+        read();
+    }
 }

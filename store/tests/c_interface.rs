@@ -51,7 +51,7 @@ impl Admission for All {
 fn host() {
     let Some(folder) = std::env::var_os(ROLE) else { return };
     let options = CacheOptions { budget_bytes: 64 << 20, block_bytes: 16384 };
-    let host = Host::start(options, Path::new(&folder), Box::new(All)).expect("it begins");
+    let host = Host::start(options, false, Path::new(&folder), Box::new(All)).expect("it begins");
     println!("\nhosting");
     for line in std::io::stdin().lines() {
         line.expect("text");

@@ -80,10 +80,10 @@ impl FarSession {
         socket.set_write_timeout(Some(WELCOME_WITHIN))?;
         // A server that refuses at once does not read it. Its answer says so.
         let _ = socket.write_all(&hello);
-        let (frames, block_bytes, memory, ring) = welcome(&socket)?;
+        let (frames, block_bytes, [head, data, ring]) = welcome(&socket)?;
         socket.set_read_timeout(None)?;
         socket.set_write_timeout(None)?;
-        let slab = FarSlab::map(memory.as_fd(), frames, block_bytes)?;
+        let slab = FarSlab::map([head.as_fd(), data.as_fd()], frames, block_bytes)?;
         let ring = Mutex::new(Ring::map(ring.as_fd())?);
         let exchange = Arc::new(Exchange::new(socket, patience)?);
         let hearing = Arc::clone(&exchange);
@@ -145,13 +145,13 @@ impl FarSession {
     }
 }
 
-/// What the server's first answer brings: the number of frames, the size of a block, and the files of memory and ring.
-type Welcome = (u32, usize, OwnedFd, OwnedFd);
+/// What the server's first answer brings: the number of frames, the size of a block, and the files: table with headers, data, ring.
+type Welcome = (u32, usize, [OwnedFd; 3]);
 
 /// The server's first answer.
 fn welcome(socket: &UnixStream) -> Result<Welcome, Unjoined> {
     let mut bytes = [0; LINE_MAX_BYTES + 64];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC;
     let received = loop {
@@ -172,8 +172,8 @@ fn welcome(socket: &UnixStream) -> Result<Welcome, Unjoined> {
     if let Some(ToClient::Refused { can_mend, why }) = body {
         return Err(Unjoined::Refused(Some(told(can_mend, &why))));
     }
-    let (Some(ToClient::Welcome { frames, block_bytes }), Ok([memory, ring])) =
-        (body, <[OwnedFd; 2]>::try_from(descriptors))
+    let (Some(ToClient::Welcome { frames, block_bytes }), Ok(files)) =
+        (body, <[OwnedFd; 3]>::try_from(descriptors))
     else {
         return Err(Unjoined::Refused(None));
     };
@@ -181,25 +181,25 @@ fn welcome(socket: &UnixStream) -> Result<Welcome, Unjoined> {
         && block_bytes.is_power_of_two()
         && frames < 1 << 31;
     match is_sane {
-        true => Ok((frames, block_bytes as usize, memory, ring)),
+        true => Ok((frames, block_bytes as usize, files)),
         false => Err(Unjoined::Refused(None)),
     }
 }
 
 /// Hears a server's welcome. Returns what came with it.
 #[cfg(test)]
-pub(super) fn take_welcome(from: &UnixStream) -> (OwnedFd, OwnedFd) {
-    let (_, _, memory, ring) = welcome(from).expect("a welcome");
-    (memory, ring)
+pub(super) fn take_welcome(from: &UnixStream) -> [OwnedFd; 3] {
+    let (_, _, files) = welcome(from).expect("a welcome");
+    files
 }
 
 /// Hears a server's welcome, and sends it to a client.
 #[cfg(test)]
 pub(super) fn pass_on_welcome(from: &UnixStream, to: &UnixStream) {
-    let (frames, block_bytes, memory, ring) = welcome(from).expect("a welcome");
+    let (frames, block_bytes, files) = welcome(from).expect("a welcome");
     let block_bytes = block_bytes as u32;
     let message = ToClient::Welcome { frames, block_bytes }.encode();
-    super::connection::send_with(to, &message, &[memory.as_fd(), ring.as_fd()]).unwrap();
+    super::connection::send_with(to, &message, &files.each_ref().map(OwnedFd::as_fd)).unwrap();
 }
 
 /// One version of a file, open in the cache of another process. Its methods are those of [`File`](crate::File).

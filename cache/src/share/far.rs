@@ -24,19 +24,28 @@ pub(crate) struct FarSlab {
 }
 
 impl FarSlab {
-    /// Maps the file of a slab of so many frames.
+    /// Maps the files of a slab of so many frames.
     ///
     /// # Errors
-    /// Those of `mmap`; `InvalidData` if the file has another size, or may be cut.
-    pub(crate) fn map(file: BorrowedFd<'_>, frames: Frame, block_bytes: usize) -> io::Result<Self> {
+    /// Those of `mmap`; `InvalidData` if a file has another size, or may be cut.
+    pub(crate) fn map(
+        files: [BorrowedFd<'_>; 2],
+        frames: Frame,
+        block_bytes: usize,
+    ) -> io::Result<Self> {
         foretell_fault::failing("cache-map", libc::ENOMEM)?;
         let geometry = Geometry::new(frames, block_bytes).ok_or(io::ErrorKind::InvalidData)?;
-        // A file that is cut would end this process by a signal when it reads.
-        let is_sealed = fcntl_get_seals(file)?.contains(SealFlags::SHRINK);
-        if !is_sealed || fstat(file)?.st_size != geometry.mapped_bytes as i64 {
-            return Err(io::ErrorKind::InvalidData.into());
+        let [head, data] = files;
+        let data_bytes = geometry.mapped_bytes - geometry.data_at;
+        let parts = [(head, geometry.data_at), (data, data_bytes)];
+        for (file, bytes) in parts {
+            // A file that is cut would end this process by a signal when it reads.
+            let is_sealed = fcntl_get_seals(file)?.contains(SealFlags::SHRINK);
+            if !is_sealed || fstat(file)?.st_size != bytes as i64 {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
         }
-        let mapping = Mapping::shared(file, geometry.mapped_bytes, ProtFlags::READ)?;
+        let mapping = Mapping::shared(parts, ProtFlags::READ)?;
         Ok(FarSlab { mapping, geometry })
     }
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -126,7 +126,7 @@ impl Server {
         listener: Option<UnixListener>,
         served: ServedOf,
     ) -> io::Result<Self> {
-        if cache.shared.slab.file().is_none() {
+        if cache.shared.slab.files().is_none() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -177,7 +177,9 @@ fn gather(cache: &Cache, is_over: &AtomicBool) {
     let slab = &cache.shared.slab;
     let mut at = 0;
     while at + HUGE_PAGE <= slab.mapping().bytes() && !is_over.load(Ordering::Relaxed) {
-        if at + HUGE_PAGE <= slab.used_bytes() {
+        // Holes of memory that was given back would be filled.
+        let is_limited = cache.shared.is_limited.load(Ordering::Relaxed);
+        if !is_limited && at + HUGE_PAGE <= slab.used_bytes() {
             slab.mapping().gather(at);
             at += HUGE_PAGE;
         } else {
@@ -485,20 +487,25 @@ impl Serving {
     /// Sends a client the memory of the cache. From then on it reads from this store.
     pub(super) fn welcome_to(&self, client: &mut Client, served: &Served) -> io::Result<bool> {
         let slab = &self.cache.shared.slab;
-        let Some(memory) = slab.file() else { return Ok(false) };
+        let Some([head, data]) = slab.files() else { return Ok(false) };
         let Served { store, open } = served;
         let (ring, ring_file) = Ring::new()?;
-        // Opened anew, so that the client's descriptor is for reading only.
-        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&memory));
-        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-        let memory = rustix::fs::open(path, flags, rustix::fs::Mode::empty())?;
+        let (head, data) = (for_reading(head)?, for_reading(data)?);
         let geometry = slab.geometry();
         let block_bytes = geometry.block_bytes as u32;
         let message = ToClient::Welcome { frames: geometry.frames, block_bytes }.encode();
-        send_with(&client.socket, &message, &[memory.as_fd(), ring_file.as_fd()])?;
+        let files = [head.as_fd(), data.as_fd(), ring_file.as_fd()];
+        send_with(&client.socket, &message, &files)?;
         client.known = Some(Known { session: store.session(), open: Arc::clone(open), ring });
         Ok(true)
     }
+}
+
+/// A file, opened anew, so that the client's descriptor is for reading only.
+fn for_reading(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?)
 }
 
 /// What a wait has found.

@@ -34,12 +34,15 @@ struct World {
 
 impl World {
     fn new(budget_bytes: u64) -> Self {
+        let options = CacheOptions { budget_bytes, block_bytes: BLOCK_BYTES };
+        Self::of(Cache::new_shared(options).unwrap())
+    }
+
+    fn of(cache: Cache) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let files = MemoryBackend::new();
         (0..4).for_each(|seed| files.put(&format!("file {seed}"), content(seed)));
-        let options = CacheOptions { budget_bytes, block_bytes: BLOCK_BYTES };
-        let cache = Cache::new_shared(options).unwrap();
         let name = format!("test-{}-{number}", std::process::id());
         let mut world = World { name, files: Arc::new(files), cache, server: None };
         world.server = world.start();
@@ -319,4 +322,113 @@ fn a_client_that_takes_no_answers_holds_up_nobody_and_finds_them_later() {
         assert!((id as usize..).zip(bytes).all(|(at, &byte)| byte == (at >> 7) as u8));
         assert!(!std::mem::replace(&mut answered[id as usize], true));
     }
+}
+
+/// Bytes of memory that the data of a cache takes.
+fn taken_bytes(cache: &Cache) -> u64 {
+    let [_, data] = cache.shared.slab.files().expect("it is shared");
+    rustix::fs::fstat(data).unwrap().st_blocks as u64 * 512
+}
+
+#[test]
+fn a_cache_gives_memory_back_and_takes_it_again() {
+    let options = CacheOptions { budget_bytes: 8 << 20, block_bytes: BLOCK_BYTES };
+    let world = World::of(Cache::new_shared_that_gives_back(options).unwrap());
+    let (cache, session) = (&world.cache, world.connect());
+    let files: Vec<_> =
+        (0..4).map(|seed| session.open(format!("file {seed}").as_bytes()).unwrap()).collect();
+    let read_all = || {
+        for (seed, file) in files.iter().enumerate() {
+            assert_eq!(read(file, 0, FILE_BYTES), content(seed));
+        }
+    };
+    read_all();
+    let full_bytes = taken_bytes(cache);
+    assert!(full_bytes >= 4 * FILE_BYTES as u64, "{full_bytes}");
+    cache.shrink(1 << 20, || false);
+    assert_eq!(cache.limit_bytes(), 1 << 20);
+    assert!(cache.stats().held_blocks <= 256);
+    // Huge pages may be split later.
+    assert!(taken_bytes(cache) < full_bytes / 2, "{}", taken_bytes(cache));
+    (0..3).for_each(|_| read_all());
+    assert!(taken_bytes(cache) < full_bytes / 2, "{}", taken_bytes(cache));
+    cache.shrink(0, || false);
+    assert_eq!(cache.limit_bytes(), BLOCK_BYTES as u64);
+    read_all();
+    cache.grow(u64::MAX);
+    assert_eq!(cache.limit_bytes(), 8 << 20);
+    read_all();
+    let before = cache.stats().fetched_bytes;
+    read_all();
+    assert_eq!(cache.stats().fetched_bytes, before, "all is in memory again");
+}
+
+#[test]
+fn a_cache_that_keeps_its_memory_takes_no_more() {
+    let world = World::new(8 << 20);
+    let (cache, session) = (&world.cache, world.connect());
+    let open = |seed: usize| session.open(format!("file {seed}").as_bytes()).unwrap();
+    assert_eq!(read(&open(0), 0, FILE_BYTES), content(0));
+    cache.shrink(0, || false);
+    let (limit_bytes, taken) = (cache.limit_bytes(), taken_bytes(cache));
+    assert!((FILE_BYTES as u64..4 << 20).contains(&limit_bytes), "{limit_bytes}");
+    let before = cache.stats().fetched_bytes;
+    assert_eq!(read(&open(0), 0, FILE_BYTES), content(0));
+    assert_eq!(cache.stats().fetched_bytes, before, "nothing was given up");
+    for seed in [1, 2, 3, 0] {
+        assert_eq!(read(&open(seed), 0, FILE_BYTES), content(seed));
+    }
+    assert!(taken_bytes(cache) <= taken.max(limit_bytes), "{}", taken_bytes(cache));
+    cache.grow(u64::MAX);
+    assert_eq!(cache.limit_bytes(), 8 << 20);
+}
+
+#[test]
+fn reads_are_right_while_the_cache_shrinks_and_grows() {
+    let options = CacheOptions { budget_bytes: 3 << 20, block_bytes: BLOCK_BYTES };
+    let world = World::of(Cache::new_shared_that_gives_back(options).unwrap());
+    let own = world.cache.attach(Arc::clone(&world.files) as _).session();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for reader in 0..4_usize {
+            let (world, own, is_over) = (&world, &own, &is_over);
+            scope.spawn(move || {
+                let session = world.connect();
+                let (stream, mut random) = (session.stream(), reader as u64 + 1);
+                let mut next = |below: usize| {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    (random >> 33) as usize % below
+                };
+                while !is_over.load(Ordering::Relaxed) {
+                    let seed = next(4);
+                    let (at, length) = (next(FILE_BYTES - 1), 1 + next(100_000));
+                    let length = length.min(FILE_BYTES - at);
+                    let name = format!("file {seed}");
+                    let mut bytes = vec![0; length];
+                    if reader == 0 {
+                        let file = own.open(&name).unwrap();
+                        assert_eq!(file.read_at(&mut bytes, at as u64).unwrap(), length);
+                    } else {
+                        let file = session.open(name.as_bytes()).unwrap();
+                        if next(4) == 0 {
+                            stream.hint_file(&file);
+                        }
+                        bytes = read(&file, at, length);
+                    }
+                    assert!(bytes == content(seed)[at..at + length], "file {seed} at {at}");
+                }
+            });
+        }
+        for step in 0..150_u64 {
+            match step % 3 {
+                0 => world.cache.shrink((step * 7919 % 300) * 4096, || false),
+                1 => world.cache.shrink(0, || step % 2 == 0),
+                _ => world.cache.grow(step * 104_729 % (4 << 20)),
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    world.cache.grow(u64::MAX);
+    assert_eq!(world.cache.limit_bytes(), 3 << 20);
 }

@@ -10,7 +10,7 @@ use foretell_policy::Segment;
 use crate::error::BackendError;
 
 /// The version of the messages and of the memory's layout. Both sides must have the same.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Most bytes of a body that a client sends. Longer lists of ranges are several messages.
 pub(crate) const REQUEST_MAX_BYTES: usize = 256 << 10;
@@ -68,7 +68,7 @@ pub(crate) enum ToServer {
 /// What the server sends.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ToClient {
-    /// The answer to `Hello`, with the descriptors of the cache's memory and of the ring.
+    /// The answer to `Hello`, with the descriptors of table and headers, of the data, and of the ring.
     Welcome {
         frames: u32,
         block_bytes: u32,

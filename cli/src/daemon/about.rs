@@ -35,6 +35,18 @@ impl About {
         self.cache().as_ref().map_or(0, Host::clients)
     }
 
+    /// Memory is short.
+    pub(super) fn press_cache(&self) {
+        if let Some(cache) = &*self.cache() {
+            cache.press();
+        }
+    }
+
+    /// Memory is short no more. Returns whether the cache may still not use all of its own.
+    pub(super) fn relax_cache(&self) -> bool {
+        self.cache().as_ref().is_some_and(Host::relax)
+    }
+
     /// Lets no store join the cache any more.
     pub(super) fn hide_cache(&self) {
         if let Some(cache) = &*self.cache() {

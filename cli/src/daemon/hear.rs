@@ -156,12 +156,15 @@ impl Hall {
                     && self.pressure.as_mut().is_some_and(Pressure::is_new) =>
             {
                 self.about.change_budget(Squeezed::press, 1);
+                self.about.press_cache();
                 self.squeezed_at = Some(Instant::now());
             }
             _ => {}
         }
         if self.squeezed_at.is_some_and(|since| since.elapsed() >= QUIET) {
-            let is_squeezed = self.about.change_budget(Squeezed::relax, 0);
+            // Both, in any case.
+            let is_squeezed =
+                self.about.change_budget(Squeezed::relax, 0) | self.about.relax_cache();
             self.squeezed_at = is_squeezed.then(Instant::now);
         }
     }

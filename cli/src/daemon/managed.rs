@@ -202,21 +202,22 @@ impl House {
 
     pub(super) fn refuse(&self, socket: &OwnedFd, pid: i32, reason: &str) {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        self.tell_refused("run_refused", pid, reason);
+        if self.tells_refusal() {
+            self.log.tell("run_refused", &[("pid", pid.into()), ("reason", reason.into())]);
+        }
         let _ = wire::send(socket, &Answer::Refused(reason.to_owned()), &[]);
     }
 
     /// The cache has refused a store of this process.
     pub(super) fn store_refused(&self, pid: i32, reason: &str) {
-        self.tell_refused("store_refused", pid, reason);
+        if self.tells_refusal() {
+            self.log.tell("store_refused", &[("pid", pid.into()), ("reason", reason.into())]);
+        }
     }
 
-    fn tell_refused(&self, event: &str, pid: i32, reason: &str) {
-        let is_told =
-            self.told.lock().unwrap_or_else(PoisonError::into_inner).takes(Instant::now());
-        if is_told {
-            self.log.tell(event, &[("pid", pid.into()), ("reason", reason.into())]);
-        }
+    /// Whether the log has room for one more refusal.
+    fn tells_refusal(&self) -> bool {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).takes(Instant::now())
     }
 }
 

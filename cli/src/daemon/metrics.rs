@@ -69,6 +69,12 @@ const METRICS: &[Metric] = &[
         |s, _| s.cache.as_ref().map_or(0, |cache| cache.filled_bytes) as f64,
     ),
     (
+        "foretell_cache_limit_bytes",
+        "gauge",
+        "Bytes that the cache of stores uses at most at present; 0 without one",
+        |s, _| s.cache.as_ref().map_or(0, |cache| cache.limit_bytes) as f64,
+    ),
+    (
         "foretell_cache_refused_total",
         "counter",
         "Stores of programs that the cache has refused",

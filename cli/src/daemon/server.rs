@@ -55,6 +55,11 @@ pub(crate) struct DaemonArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     cache: Option<u64>,
 
+    /// Give memory of --cache back while the machine is short of it. The price: programs that join the cache could write to its
+    /// data if they set out to do so, and others would read that
+    #[arg(long, requires = "cache")]
+    cache_gives_back: bool,
+
     /// Unit of fetching of --cache: a power of two from 4KiB to 16MiB
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "16KiB", requires = "cache")]
     cache_block: u64,
@@ -125,7 +130,8 @@ pub(crate) fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
     let log = Log { format: args.log, is_quiet: args.quiet };
     let house = House::new(Shares::new(full_bytes), log, (new_event()?, new_event()?));
     let house = Arc::new(house);
-    let cache = cache.map(|options| begin_cache(options, &folder, &house)).transpose()?;
+    let begin = |options| begin_cache(options, args.cache_gives_back, &folder, &house);
+    let cache = cache.map(begin).transpose()?;
     let about = Arc::new(About::new(Arc::clone(&house), full_bytes, cache));
     let mut reloaded = None;
     let socket = taken.metrics().map_err(failed("cannot open the socket for metrics"))?;
@@ -190,13 +196,18 @@ fn cache_options(budget_bytes: u64, block_bytes: u64) -> Result<CacheOptions, Fa
 }
 
 /// Begins to serve the cache at a socket in the daemon's folder.
-fn begin_cache(options: CacheOptions, folder: &Path, house: &Arc<House>) -> Result<Host, Failure> {
+fn begin_cache(
+    options: CacheOptions,
+    gives_back: bool,
+    folder: &Path,
+    house: &Arc<House>,
+) -> Result<Host, Failure> {
     // Programs tell their credentials: no core may have them, and no other process may look.
     // SAFETY: a plain system call without memory.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
     // Files of all programs' stores are open here.
     foretell_manager::raise_descriptor_limit();
-    Host::start(options, folder, Box::new(OfDaemon(Arc::clone(house))))
+    Host::start(options, gives_back, folder, Box::new(OfDaemon(Arc::clone(house))))
         .map_err(|error| Failure::failed(format!("--cache: {error}")))
 }
 

@@ -91,6 +91,11 @@ fn head(status: &Status) -> Vec<String> {
         )),
     }
     lines.extend(status.cache.as_ref().map(cache));
+    if let Some(cache) = status.cache.as_ref().filter(|cache| cache.limit_bytes < cache.size_bytes)
+    {
+        let limit = size::display(cache.limit_bytes);
+        lines.push(format!("memory is short: until it is not, the cache uses {limit} at most"));
+    }
     match status.cache.as_ref().map_or(0, |cache| cache.refused) {
         0 => {}
         1 => lines.push("1 store was refused, and has another cache; the log says why".into()),
@@ -276,6 +281,7 @@ mod tests {
         status.cache = Some(HostStatus {
             size_bytes: 8 << 30,
             block_bytes: 16384,
+            limit_bytes: 4 << 30,
             filled_bytes: 1 << 30,
             clients: 1,
             stores: 2,
@@ -286,6 +292,7 @@ mod tests {
         let line = "cache: 1 GiB of 8 GiB filled; 75 % of 4 blocks were hits; 0 B fetched; 1 client of 2 stores";
         assert!(with_cache.contains(line), "{with_cache}");
         assert!(with_cache.contains("\n3 stores were refused, "), "{with_cache}");
+        assert!(with_cache.contains(", the cache uses 4 GiB at most"), "{with_cache}");
         status.cache = None;
         let mut before = status.clone();
         before.runs[0].figures.programs.read_stall_s = Some(1.5);
