@@ -86,7 +86,7 @@ install-files:
 	install -Dm644 protocol/include/foretell_store.h "$(DESTDIR)$(PREFIX)/include/foretell_store.h"
 	install -Dm644 docs/guide/daemon.md "$(DESTDIR)$(PREFIX)/share/doc/foretell/daemon.md"
 	install -d "$(DESTDIR)$(PREFIX)/lib/systemd/user"
-	for unit in foretell.service foretell.socket; do \
+	for unit in foretell.service foretell.socket foretell-cache.socket; do \
 		sed 's|/usr/local|$(PREFIX)|' packaging/systemd/$$unit > "$(DESTDIR)$(PREFIX)/lib/systemd/user/$$unit" && \
 		chmod 644 "$(DESTDIR)$(PREFIX)/lib/systemd/user/$$unit" || exit 1; \
 	done
@@ -99,7 +99,8 @@ uninstall: ## Remove the installed files
 		"$(DESTDIR)$(PREFIX)/lib/libforetell_store.so" "$(DESTDIR)$(PREFIX)/lib/libforetell_store.so.0" \
 		"$(DESTDIR)$(PREFIX)/include/foretell_store.h" \
 		"$(DESTDIR)$(PREFIX)/lib/systemd/user/foretell.service" \
-		"$(DESTDIR)$(PREFIX)/lib/systemd/user/foretell.socket"
+		"$(DESTDIR)$(PREFIX)/lib/systemd/user/foretell.socket" \
+		"$(DESTDIR)$(PREFIX)/lib/systemd/user/foretell-cache.socket"
 	rm -rf "$(DESTDIR)$(PREFIX)/lib/foretell" "$(DESTDIR)$(PREFIX)/share/doc/foretell"
 
 clean: ## Remove everything that was built

@@ -3,36 +3,47 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use common::daemon::hello;
 use common::{foretell, have, skipped, text, wait_until};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
 use serde_json::Value;
 
-/// What systemd does for `foretell.socket`: it opens the socket, and passes it as the descriptor 3.
+/// What systemd does for `foretell.socket` and `foretell-cache.socket`: it opens sockets, and passes them as the descriptors from 3
+/// on.
 struct Unit {
     folder: tempfile::TempDir,
-    socket: OwnedFd,
+    sockets: Vec<OwnedFd>,
 }
 
 impl Unit {
     fn new(kind: SocketType) -> Self {
+        Self::with(&[(kind, "daemon.sock")])
+    }
+
+    fn with(sockets: &[(SocketType, &str)]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        // What other tests start must not keep it.
-        let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
-        let socket = socket.expect("a socket");
-        let path = folder.path().join("daemon.sock");
-        bind(&socket, &SocketAddrUnix::new(&path).expect("short")).expect("bound");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("set");
-        listen(&socket, 16).expect("it listens");
-        Unit { folder, socket }
+        let open = |&(kind, name): &(SocketType, &str)| {
+            // What other tests start must not keep it.
+            let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+            let socket = socket.expect("a socket");
+            let path = folder.path().join(name);
+            bind(&socket, &SocketAddrUnix::new(&path).expect("short")).expect("bound");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("set");
+            listen(&socket, 16).expect("it listens");
+            socket
+        };
+        let sockets = sockets.iter().map(open).collect();
+        Unit { folder, sockets }
     }
 
     /// The daemon with the socket, and `LISTEN_PID` set to its number.
@@ -40,17 +51,26 @@ impl Unit {
         let program = foretell();
         // A shell that becomes the daemon knows its number before.
         let mut command = Command::new("sh");
-        command.args(["-c", "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" daemon \"$@\""]);
+        command.args(["-c", "LISTEN_PID=$$ exec \"$0\" daemon \"$@\""]);
+        command.env("LISTEN_FDS", self.sockets.len().to_string());
         command.arg(program.get_program()).args(options).env("FORETELL_DAEMON", self.folder.path());
-        let socket = self.socket.as_raw_fd();
-        // SAFETY: system calls on a descriptor that stays open until the child is started. Then 3 outlives an exec, also if it is
-        // the socket itself.
+        let sockets: Vec<i32> = self.sockets.iter().map(AsRawFd::as_raw_fd).collect();
+        let passed = |socket: i32| match socket {
+            -1 => Err(std::io::Error::last_os_error()),
+            socket => Ok(socket),
+        };
+        // SAFETY: system calls on descriptors that stay open until the child is started. First copies far above, since one of
+        // them may have the number that another one gets. Those from 3 on outlive an exec.
         unsafe {
             command.pre_exec(move || {
-                match (libc::dup2(socket, 3), libc::fcntl(3, libc::F_SETFD, 0)) {
-                    (3, 0) => Ok(()),
-                    _ => Err(std::io::Error::last_os_error()),
+                let mut copies = [0; 2];
+                for (copy, &socket) in copies.iter_mut().zip(&sockets) {
+                    *copy = passed(libc::fcntl(socket, libc::F_DUPFD_CLOEXEC, 100))?;
                 }
+                for (to, copy) in (3..).zip(&copies[..sockets.len()]) {
+                    passed(libc::dup2(*copy, to))?;
+                }
+                Ok(())
             })
         };
         command.stdin(Stdio::null()).stderr(Stdio::piped());
@@ -110,6 +130,66 @@ fn a_socket_that_is_passed_is_used_and_left() {
     assert_eq!(again.wait().expect("it ends").code(), Some(0));
 }
 
+/// The kind of the answer to a store that wants to join.
+fn answer_to_store(unit: &Unit) -> u8 {
+    let mut stream = store_that_asks(unit);
+    kind_of_answer(&mut stream)
+}
+
+fn store_that_asks(unit: &Unit) -> UnixStream {
+    let path = unit.folder.path().join("cache.sock");
+    let mut stream = UnixStream::connect(path).expect("it listens");
+    // A daemon that refuses at once does not read it.
+    let _ = stream.write_all(&hello(unit.folder.path()));
+    stream
+}
+
+fn kind_of_answer(stream: &mut UnixStream) -> u8 {
+    let mut answer = [0; 500];
+    assert!(stream.read(&mut answer).expect("an answer") > 4);
+    answer[4]
+}
+
+#[test]
+fn a_store_has_the_daemon_started_and_one_that_drains_refuses_stores() {
+    const WELCOME: u8 = 0;
+    const REFUSED: u8 = 5;
+    let sockets = [(SocketType::SEQPACKET, "daemon.sock"), (SocketType::STREAM, "cache.sock")];
+    let unit = Unit::with(&sockets);
+    let path = unit.folder.path().join("cache.sock");
+    let inode = || fs::symlink_metadata(&path).expect("it is there").ino();
+    let before = inode();
+    // A store that has come before the daemon is welcome, and keeps it.
+    let mut early = store_that_asks(&unit);
+    let mut daemon = unit.start(&["--cache", "64MiB", "--idle-exit", "1s"]);
+    assert_eq!(kind_of_answer(&mut early), WELCOME);
+    drop(early);
+    assert_eq!(daemon.wait().expect("it ends when it is idle").code(), Some(0));
+    assert_eq!(inode(), before, "the socket is systemd's");
+    // It is left alone by a daemon that is started by hand.
+    let Unit { folder, mut sockets } = unit;
+    drop(sockets.remove(0));
+    let unit = Unit { folder, sockets };
+    wait_until("the other socket is free", || {
+        let output = unit.output(&["daemon", "--cache", "64MiB"]);
+        assert_eq!(output.status.code(), Some(1));
+        text(&output.stderr).contains("cache.sock: another process listens there")
+    });
+    assert_eq!(inode(), before);
+    // Nobody waits for one that drains, though the socket stays.
+    let mut daemon = unit.start(&["--cache", "64MiB"]);
+    assert_eq!(answer_to_store(&unit), WELCOME);
+    let mut run = foretell();
+    run.arg("run").env("FORETELL_DAEMON", unit.folder.path());
+    let run = common::daemon::Waiting::begin(run);
+    let pid = rustix::process::Pid::from_child(&daemon);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    wait_until("it drains", || answer_to_store(&unit) == REFUSED);
+    run.end();
+    assert_eq!(daemon.wait().expect("it ends").code(), Some(0));
+    assert_eq!(inode(), before);
+}
+
 /// Systemd listens, and has not started the daemon.
 #[test]
 fn a_daemon_started_by_hand_leaves_the_socket_of_systemd() {
@@ -126,13 +206,13 @@ fn a_daemon_started_by_hand_leaves_the_socket_of_systemd() {
         assert_eq!(inode(), before);
         let left = fs::read_dir(unit.folder.path()).expect("listed").count();
         assert_eq!(left, 1, "nothing else is there");
-        listen(&unit.socket, 0).expect("it listens");
+        listen(&unit.sockets[0], 0).expect("it listens");
     }
     let mut daemon = unit.start(&["--idle-exit", "0s"]);
     assert_eq!(daemon.wait().expect("it ends").code(), Some(0));
     // When systemd has let go of it, it hinders nobody.
-    let Unit { folder, socket } = unit;
-    drop(socket);
+    let Unit { folder, sockets } = unit;
+    drop(sockets);
     let mut by_hand = foretell();
     by_hand.args(["daemon", "--quiet", "--idle-exit", "0s"]).env("FORETELL_DAEMON", folder.path());
     // A process that another test is about to start may have it for a moment.
@@ -161,10 +241,16 @@ fn what_is_no_socket_of_the_daemon_is_refused_with_a_line() {
         said
     };
     let stream = Unit::new(SocketType::STREAM);
-    assert!(refused(&stream, stream.folder.path()).contains("ListenSequentialPacket"));
+    assert!(refused(&stream, stream.folder.path()).contains("where programs look for it"));
+    let datagrams = tempfile::tempfile().expect("a file");
+    let file =
+        Unit { folder: tempfile::tempdir().expect("a folder"), sockets: vec![datagrams.into()] };
+    assert!(refused(&file, file.folder.path()).contains("ListenSequentialPacket"));
+    let cache = Unit::with(&[(SocketType::STREAM, "cache.sock")]);
+    assert!(refused(&cache, cache.folder.path()).contains("--cache is missing"));
     let unit = Unit::new(SocketType::SEQPACKET);
     let other = tempfile::tempdir().expect("a folder");
-    assert!(refused(&unit, other.path()).contains("where runs look for it"));
+    assert!(refused(&unit, other.path()).contains("where programs look for it"));
     let path = unit.folder.path();
     let mode = |path: &Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("set");
@@ -189,7 +275,8 @@ fn the_units_are_as_systemd_wants_them() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd");
-    for name in ["foretell.service", "foretell.socket"] {
+    let names = ["foretell.service", "foretell.socket", "foretell-cache.socket"];
+    for name in names {
         let unit = fs::read_to_string(units.join(name)).expect("it is there");
         let program = env!("CARGO_BIN_EXE_foretell");
         fs::write(folder.path().join(name), unit.replace("/usr/local/bin/foretell", program))
@@ -197,7 +284,7 @@ fn the_units_are_as_systemd_wants_them() {
     }
     let mut verify = Command::new("systemd-analyze");
     verify.args(["--user", "--man=no", "verify"]);
-    verify.args(["foretell.service", "foretell.socket"].map(|name| folder.path().join(name)));
+    verify.args(names.map(|name| folder.path().join(name)));
     let output = verify.env("XDG_RUNTIME_DIR", folder.path()).output().expect("it runs");
     assert!(output.status.success(), "{}", text(&output.stderr));
 }

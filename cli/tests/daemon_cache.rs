@@ -7,7 +7,6 @@ mod common;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -15,12 +14,12 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::daemon::Daemon;
+use common::daemon::{Daemon, hello};
 use common::{have, is_root, text, wait_until};
 use foretell_cache::{CacheOptions, Lent};
 use foretell_family::{Place, Recipe, Sharing, Source, Way};
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// What a process of this program is to do: read all of FILE of the folder, at each line of its standard input.
 const ROLE: &str = "FORETELL_CACHE_READS";
@@ -281,25 +280,6 @@ fn a_program_with_another_view_or_fewer_rights_has_a_cache_of_its_own() {
         assert!(reader.has_joined());
         reader.end();
     }
-}
-
-/// What a client says first.
-fn hello(folder: &Path) -> Vec<u8> {
-    let about = fs::metadata(folder).expect("it is there");
-    let told = json!({
-        "is_folder": true,
-        "place": { "Unix": folder.as_os_str().as_bytes() },
-        "depth": null,
-        "deadline": { "secs": 60, "nanos": 0 },
-        "settings": [],
-        "folder": [about.dev(), about.ino()],
-        "environment": {},
-        "surroundings": [],
-    });
-    let told = told.to_string();
-    let string = |bytes: &[u8]| [&(bytes.len() as u32).to_ne_bytes(), bytes].concat();
-    let body = [&[0][..], &2_u32.to_ne_bytes(), &string(told.as_bytes())].concat();
-    string(&body)
 }
 
 /// Says something, and returns what is answered.

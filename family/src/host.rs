@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -80,6 +80,17 @@ pub struct HostStatus {
     pub counts: Stats,
 }
 
+/// What a host is.
+#[derive(Debug)]
+pub struct HostOptions {
+    /// The size of its cache.
+    pub cache: CacheOptions,
+    /// Whether it gives memory [back](Host::press), at the price that [`Cache::new_shared_that_gives_back`] names.
+    pub gives_back: bool,
+    /// The socket in its folder, if somebody else has opened it, and keeps it.
+    pub socket: Option<OwnedFd>,
+}
+
 /// Whoever starts a host says who may join.
 pub trait Admission: Send + Sync {
     /// Whether the process at the other end of a socket may have files and stores opened for it.
@@ -95,7 +106,8 @@ pub trait Admission: Send + Sync {
 /// A cache of a daemon, which stores of all programs of the user join. Dropping it ends it: clients go on by themselves.
 pub struct Host {
     hosting: Arc<Hosting>,
-    path: PathBuf,
+    /// The socket, if it is its own.
+    path: Option<PathBuf>,
     accepting: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -136,7 +148,9 @@ struct Hosting {
     wanted_bytes: AtomicU64,
     /// Rings when a client has been heard, or all is over.
     bell: OwnedFd,
-    is_over: std::sync::atomic::AtomicBool,
+    is_over: AtomicBool,
+    /// Whether nobody joins any more.
+    is_hidden: AtomicBool,
 }
 
 /// A store that is being opened, or is open. It is locked meanwhile, so that it is opened once.
@@ -152,20 +166,18 @@ struct Stores {
 
 impl Host {
     /// Begins to serve a cache at the socket in this folder, which must be the user's own. What an earlier host has left there
-    /// is taken over. `gives_back`: whether it gives memory [back](Host::press), at the price that
-    /// [`Cache::new_shared_that_gives_back`] names.
+    /// is taken over.
     ///
     /// # Errors
     /// [`HostError`]
     pub fn start(
-        options: CacheOptions,
-        gives_back: bool,
+        options: HostOptions,
         folder: &Path,
         admission: Box<dyn Admission>,
     ) -> Result<Self, HostError> {
-        let cache = match gives_back {
-            true => Cache::new_shared_that_gives_back(options),
-            false => Cache::new_shared(options),
+        let cache = match options.gives_back {
+            true => Cache::new_shared_that_gives_back(options.cache),
+            false => Cache::new_shared(options.cache),
         };
         let cache = cache.map_err(HostError::Cache)?;
         Self::over(cache, options, folder.join(HOST_SOCKET), admission).map_err(HostError::Socket)
@@ -173,14 +185,21 @@ impl Host {
 
     fn over(
         cache: Cache,
-        options: CacheOptions,
+        HostOptions { cache: options, socket, .. }: HostOptions,
         path: PathBuf,
         admission: Box<dyn Admission>,
     ) -> io::Result<Self> {
         let server = Server::start_unnamed(&cache)?;
-        remove(&path)?;
-        let listener = UnixListener::bind(&path)?;
-        rustix::fs::chmod(&path, rustix::fs::Mode::from_raw_mode(0o600))?;
+        let is_given = socket.is_some();
+        let listener = match socket {
+            Some(socket) => UnixListener::from(socket),
+            None => {
+                remove(&path)?;
+                let listener = UnixListener::bind(&path)?;
+                rustix::fs::chmod(&path, rustix::fs::Mode::from_raw_mode(0o600))?;
+                listener
+            }
+        };
         listener.set_nonblocking(true)?;
         let hosting = Arc::new(Hosting {
             cache,
@@ -192,12 +211,14 @@ impl Host {
             heard: AtomicUsize::new(0),
             wanted_bytes: AtomicU64::new(u64::MAX),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            is_hidden: false.into(),
             is_over: false.into(),
         });
         let of_thread = Arc::clone(&hosting);
         let accepting = std::thread::Builder::new()
             .name("foretell-joins".to_owned())
             .spawn(move || of_thread.accept(&listener))?;
+        let path = (!is_given).then_some(path);
         Ok(Host { hosting, path, accepting: Mutex::new(Some(accepting)) })
     }
 
@@ -242,11 +263,20 @@ impl Host {
         wanted_bytes.saturating_mul(2) < size_bytes
     }
 
-    /// Lets nobody join any more. Clients go on.
+    /// Lets nobody join any more. Clients go on. Those who come by the socket of somebody else are refused, since they would wait
+    /// for an answer otherwise.
     pub fn hide(&self) {
+        self.hosting.is_hidden.store(true, Ordering::Release);
+        if let Some(path) = &self.path {
+            let _ = remove(path);
+            self.end();
+        }
+    }
+
+    /// Hears nobody any more.
+    fn end(&self) {
         let thread = self.accepting.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return };
-        let _ = remove(&self.path);
         self.hosting.is_over.store(true, Ordering::Release);
         self.hosting.ring();
         let _ = thread.join(); // A panic was reported.
@@ -256,6 +286,7 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         self.hide();
+        self.end();
     }
 }
 
@@ -344,6 +375,9 @@ impl Hosting {
         // A. Before it is heard, so that it cannot keep others out by silence.
         let refusal = match self.admission.may_join(socket.as_fd()) {
             Err(why) => Refusal::final_one(why),
+            Ok(()) if self.is_hidden.load(Ordering::Acquire) => {
+                Refusal::final_one("it is about to end")
+            }
             Ok(()) => {
                 let Ok(said) = hello(&socket, HELLO_WITHIN) else { return };
                 match self.served(said) {
@@ -499,7 +533,8 @@ mod tests {
             (0..BYTES as u32).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
         std::fs::write(folder.path().join("file"), &content).expect("written");
         let options = CacheOptions { budget_bytes: 8 << 20, block_bytes: 16384 };
-        let host = Host::start(options, true, folder.path(), Box::new(All)).expect("it begins");
+        let of_host = HostOptions { cache: options, gives_back: true, socket: None };
+        let host = Host::start(of_host, folder.path(), Box::new(All)).expect("it begins");
         let recipe = Recipe {
             place: Place::Folder(folder.path().to_owned()),
             options,

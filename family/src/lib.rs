@@ -21,7 +21,7 @@ mod sharing;
 mod source;
 mod way;
 
-pub use host::{Admission, HOST_SOCKET, Host, HostError, HostStatus};
+pub use host::{Admission, HOST_SOCKET, Host, HostError, HostOptions, HostStatus};
 pub use process::{OfProcess, forks};
 pub use recipe::{Place, Recipe};
 pub use sharing::{CacheOf, Sharing};

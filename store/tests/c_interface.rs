@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use foretell_cache::CacheOptions;
-use foretell_family::{Admission, Host};
+use foretell_family::{Admission, Host, HostOptions};
 
 /// The folder in which a process of this program is to have a host.
 const ROLE: &str = "FORETELL_STORE_HOST";
@@ -50,8 +50,9 @@ impl Admission for All {
 #[test]
 fn host() {
     let Some(folder) = std::env::var_os(ROLE) else { return };
-    let options = CacheOptions { budget_bytes: 64 << 20, block_bytes: 16384 };
-    let host = Host::start(options, false, Path::new(&folder), Box::new(All)).expect("it begins");
+    let cache = CacheOptions { budget_bytes: 64 << 20, block_bytes: 16384 };
+    let options = HostOptions { cache, gives_back: false, socket: None };
+    let host = Host::start(options, Path::new(&folder), Box::new(All)).expect("it begins");
     println!("\nhosting");
     for line in std::io::stdin().lines() {
         line.expect("text");

@@ -72,7 +72,8 @@ impl FarSession {
     /// [`Unjoined`]
     pub fn connect_to(at: At<'_>, recipe: &[u8], patience: Duration) -> Result<Self, Unjoined> {
         let mut socket = reach(at)?;
-        // Children of the server have its sockets too, and may outlive it: its end is seen by its process.
+        // Children of the server have its sockets too, and may outlive it: its end is seen by its process. If systemd has opened a
+        // daemon's socket, this is systemd, and the end of the socket has to do.
         let process = peer_of(&socket).ok_or(Unjoined::Nobody)?;
         let process = pidfd_open(process, PidfdFlags::empty()).map_err(|_| Unjoined::Nobody)?;
         let hello = ToServer::Hello { version: VERSION, recipe: recipe.to_vec() }.encode();

@@ -12,6 +12,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use foretell_family::HOST_SOCKET;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::net::{
@@ -89,8 +90,9 @@ pub(super) struct Taken {
     folder: PathBuf,
     /// Whether the folder was not there before.
     is_made: bool,
-    /// Whether the socket is another's, who has opened it and keeps it.
+    /// Whether the socket is another's, who has opened it and keeps it; and whether that of the cache is.
     has_socket: bool,
+    has_cache_socket: bool,
     _lock: File,
 }
 
@@ -110,8 +112,12 @@ impl From<io::Error> for Refused {
 }
 
 impl Taken {
-    /// Takes the folder, which is made if it is not there. `has_socket`: the socket in it is open already, and stays.
-    pub(super) fn take(folder: PathBuf, has_socket: bool) -> Result<Self, Refused> {
+    /// Takes the folder, which is made if it is not there. `has_socket`: the socket in it is open already, and stays; so is and does
+    /// that of the cache.
+    pub(super) fn take(
+        folder: PathBuf,
+        (has_socket, has_cache_socket): (bool, bool),
+    ) -> Result<Self, Refused> {
         let made = DirBuilder::new().mode(0o700).create(&folder);
         let is_made = made.is_ok();
         match made {
@@ -129,15 +135,17 @@ impl Taken {
                 break lock;
             }
         };
-        let socket = folder.join(SOCKET);
-        if !has_socket && is_heard(&socket) {
-            // While it is locked, it is nobody else's.
-            let _ = remove(&path);
-            return Err(Refused::Heard(socket));
+        for (socket, is_given) in [(SOCKET, has_socket), (HOST_SOCKET, has_cache_socket)] {
+            let socket = folder.join(socket);
+            if !is_given && is_heard(&socket) {
+                // While it is locked, it is nobody else's.
+                let _ = remove(&path);
+                return Err(Refused::Heard(socket));
+            }
         }
         lock.set_len(0)?;
         writeln!(lock, "{}", std::process::id())?;
-        Ok(Taken { folder, is_made, has_socket, _lock: lock })
+        Ok(Taken { folder, is_made, has_socket, has_cache_socket, _lock: lock })
     }
 
     /// The socket for requests.
@@ -170,7 +178,8 @@ impl Drop for Taken {
     fn drop(&mut self) {
         self.hide();
         // A host has removed its socket, but for one that was killed.
-        for name in [METRICS, foretell_family::HOST_SOCKET, LOCK] {
+        let of_cache = (!self.has_cache_socket).then_some(HOST_SOCKET);
+        for name in [METRICS, LOCK].into_iter().chain(of_cache) {
             let _ = remove(&self.folder.join(name));
         }
         if self.is_made {
@@ -225,7 +234,7 @@ mod tests {
     fn a_folder_is_taken_once_and_what_a_killed_daemon_leaves_is_no_hindrance() {
         let above = tempfile::tempdir().expect("a folder");
         let folder = above.path().join("foretell");
-        let take = || Taken::take(folder.clone(), false);
+        let take = || Taken::take(folder.clone(), (false, false));
         // A killed daemon leaves a socket that nobody listens at, and a lock file that is not locked.
         std::fs::DirBuilder::new().mode(0o700).create(&folder).expect("made");
         std::fs::write(folder.join(LOCK), "1\n").expect("written");
@@ -258,11 +267,11 @@ mod tests {
         let path = folder.path().join("foretell");
         std::fs::create_dir(&path).expect("made");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).expect("set");
-        assert!(matches!(Taken::take(path.clone(), false), Err(Refused::Error(_))));
+        assert!(matches!(Taken::take(path.clone(), (false, false)), Err(Refused::Error(_))));
         assert!(reach(&path).is_err());
         let link = folder.path().join("link");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).expect("set");
         std::os::unix::fs::symlink(&path, &link).expect("made");
-        assert!(matches!(Taken::take(link, false), Err(Refused::Error(_))));
+        assert!(matches!(Taken::take(link, (false, false)), Err(Refused::Error(_))));
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use foretell_cache::CacheOptions;
-use foretell_family::{Admission, Host};
+use foretell_family::{Admission, Host, HostOptions};
 use foretell_manager::shares::Shares;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -103,17 +103,24 @@ pub(crate) fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
         Failure::failed("FORETELL_DAEMON is set and empty: unset it, or name a folder in it")
     })?;
     signals::block(&signals::OF_A_SERVER);
-    let given = activation::socket(&folder).map_err(Failure::failed)?;
-    let is_given = given.is_some();
+    let given = activation::sockets(&folder).map_err(Failure::failed)?;
+    if given.stores.is_some() && cache.is_none() {
+        return Err(Failure::failed(
+            "systemd has passed the socket of the cache, and --cache is missing: add it to ExecStart, \
+             or disable foretell-cache.socket",
+        ));
+    }
+    let is_given = given.runs.is_some();
+    let are_given = (is_given, given.stores.is_some());
     let name = folder.display().to_string();
-    let taken = Taken::take(folder.clone(), is_given).map_err(|refused| match refused {
+    let taken = Taken::take(folder.clone(), are_given).map_err(|refused| match refused {
         Refused::By(Some(pid)) if status::is_silent(&folder) => status::silent(Some(pid)),
         Refused::By(Some(pid)) => Failure::failed(format!(
             "a daemon already runs, or has not ended yet (process {pid}); end it with: kill {pid}"
         )),
         Refused::By(None) => Failure::failed(format!("{name}: a daemon already runs")),
         Refused::Heard(socket) => Failure::failed(format!(
-            "{}: another process listens there; if it is systemd, systemctl --user stop foretell.socket foretell.service",
+            "{}: another process listens there; if it is systemd, systemctl --user stop foretell.socket foretell-cache.socket foretell.service",
             socket.display()
         )),
         Refused::Error(error) => Failure::failed(format!("{name}: {error}")),
@@ -121,7 +128,7 @@ pub(crate) fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
     let failed = |what: &'static str| {
         move |error: std::io::Error| Failure::failed(format!("{what}: {error}"))
     };
-    let listener = given.map_or_else(|| taken.listen(), Ok);
+    let listener = given.runs.map_or_else(|| taken.listen(), Ok);
     let listener = listener.map_err(failed("cannot open the daemon's socket"))?;
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     let new_event =
@@ -130,7 +137,8 @@ pub(crate) fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
     let log = Log { format: args.log, is_quiet: args.quiet };
     let house = House::new(Shares::new(full_bytes), log, (new_event()?, new_event()?));
     let house = Arc::new(house);
-    let begin = |options| begin_cache(options, args.cache_gives_back, &folder, &house);
+    let (gives_back, socket) = (args.cache_gives_back, given.stores);
+    let begin = |cache| begin_cache(HostOptions { cache, gives_back, socket }, &folder, &house);
     let cache = cache.map(begin).transpose()?;
     let about = Arc::new(About::new(Arc::clone(&house), full_bytes, cache));
     let mut reloaded = None;
@@ -155,7 +163,7 @@ pub(crate) fn daemon(args: &DaemonArgs) -> Result<ExitCode, Failure> {
             ("folder", name.into()),
             ("budget_bytes", full_bytes.into()),
             ("cache_bytes", args.cache.into()),
-            ("socket_given", is_given.into()),
+            ("socket_given", (is_given || are_given.1).into()),
         ],
     );
     let mut hall = Hall::new(Arc::clone(&about), (listener, stop, new_event()?));
@@ -196,18 +204,13 @@ fn cache_options(budget_bytes: u64, block_bytes: u64) -> Result<CacheOptions, Fa
 }
 
 /// Begins to serve the cache at a socket in the daemon's folder.
-fn begin_cache(
-    options: CacheOptions,
-    gives_back: bool,
-    folder: &Path,
-    house: &Arc<House>,
-) -> Result<Host, Failure> {
+fn begin_cache(options: HostOptions, folder: &Path, house: &Arc<House>) -> Result<Host, Failure> {
     // Programs tell their credentials: no core may have them, and no other process may look.
     // SAFETY: a plain system call without memory.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
     // Files of all programs' stores are open here.
     foretell_manager::raise_descriptor_limit();
-    Host::start(options, gives_back, folder, Box::new(OfDaemon(Arc::clone(house))))
+    Host::start(options, folder, Box::new(OfDaemon(Arc::clone(house))))
         .map_err(|error| Failure::failed(format!("--cache: {error}")))
 }
 

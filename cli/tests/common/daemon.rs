@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{foretell, text, wait_until};
 
@@ -122,4 +124,23 @@ impl Waiting {
         assert_eq!(self.0.wait().expect("it ends").code(), Some(7), "{notes}");
         notes
     }
+}
+
+/// What a store of this folder says first to the daemon's cache.
+pub(crate) fn hello(folder: &Path) -> Vec<u8> {
+    let about = fs::metadata(folder).expect("it is there");
+    let told = json!({
+        "is_folder": true,
+        "place": { "Unix": folder.as_os_str().as_bytes() },
+        "depth": null,
+        "deadline": { "secs": 60, "nanos": 0 },
+        "settings": [],
+        "folder": [about.dev(), about.ino()],
+        "environment": {},
+        "surroundings": [],
+    });
+    let told = told.to_string();
+    let string = |bytes: &[u8]| [&(bytes.len() as u32).to_ne_bytes(), bytes].concat();
+    let body = [&[0][..], &2_u32.to_ne_bytes(), &string(told.as_bytes())].concat();
+    string(&body)
 }
