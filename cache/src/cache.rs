@@ -82,8 +82,8 @@ impl Cache {
         Self::with(options, |frames, block_bytes| Slab::shared(frames, block_bytes, false))
     }
 
-    /// As [`new_shared`](Cache::new_shared), and it gives memory back when it [shrinks](Cache::shrink). Other processes of the user
-    /// could then write to its data, if they set out to do so.
+    /// As [`new_shared`](Cache::new_shared), and it gives memory back when it [shrinks](Cache::shrink). Other processes of the
+    /// user could then write to its data, if they set out to do so.
     ///
     /// # Errors
     /// As [`new`](Cache::new).
@@ -93,8 +93,8 @@ impl Cache {
 
     /// Uses at most so many bytes from now on, but at least a block: the machine is short of memory.
     ///
-    /// * A cache that gives memory back gives up its least valuable blocks, and their memory to the system, a part at a time, until
-    ///   `is_over`. What is in flight or being copied stays.
+    /// * A cache that gives memory back gives up its least valuable blocks, and their memory to the system, a part at a time,
+    ///   until `is_over`. What is in flight or being copied stays.
     /// * Another one gives up nothing. It takes no memory that it has not used before.
     pub fn shrink(&self, bytes: u64, is_over: impl Fn() -> bool) {
         let shared = &self.shared;

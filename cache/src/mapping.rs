@@ -40,8 +40,8 @@ impl Mapping {
         Ok(Mapping { base, bytes, reserved: (base, bytes) })
     }
 
-    /// The first bytes of files, one behind the other, shared with all who map them. Each has a number of bytes that is a multiple
-    /// of a page, but for the last.
+    /// The first bytes of files, one behind the other, shared with all who map them. Each has a number of bytes that is a
+    /// multiple of a page, but for the last.
     ///
     /// # Errors
     /// Those of `mmap`.

@@ -105,8 +105,8 @@ impl Slab {
         Ok(Self::at(Mapping::private(geometry.mapped_bytes)?, geometry, None))
     }
 
-    /// The same in memory that other processes may map for reading: files without names, whose sizes nobody can change, and whose
-    /// contents nobody else can.
+    /// The same in memory that other processes may map for reading: files without names, whose sizes nobody can change, and
+    /// whose contents nobody else can.
     ///
     /// If it `gives_back` [memory](Slab::give_back), other processes of the user could write to the data, if they opened it
     /// anew for that: the kernel has no seal against writing that lets the owner punch holes. Table and headers are sealed.
@@ -139,8 +139,8 @@ impl Slab {
         self.files.as_ref().is_some_and(|files| files.gives_back)
     }
 
-    /// A. Gives the memory of adjacent frames back to the system. They are free, and nobody gets them meanwhile. Whoever reads them
-    /// still, in another process, finds that their versions have changed, as after any eviction.
+    /// A. Gives the memory of adjacent frames back to the system. They are free, and nobody gets them meanwhile. Whoever reads
+    /// them still, in another process, finds that their versions have changed, as after any eviction.
     pub(crate) fn give_back(&self, frames: std::ops::Range<Frame>) {
         let Some(Files { data, gives_back: true, .. }) = &self.files else { return };
         let block_bytes = self.geometry.block_bytes as u64;

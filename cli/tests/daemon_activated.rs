@@ -18,8 +18,8 @@ use rustix::net::{
 };
 use serde_json::Value;
 
-/// What systemd does for `foretell.socket` and `foretell-cache.socket`: it opens sockets, and passes them as the descriptors from 3
-/// on.
+/// What systemd does for `foretell.socket` and `foretell-cache.socket`: it opens sockets, and passes them as the descriptors
+/// from 3 on.
 struct Unit {
     folder: tempfile::TempDir,
     sockets: Vec<OwnedFd>,

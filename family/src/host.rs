@@ -244,8 +244,8 @@ impl Host {
         self.hosting.server.clients()
     }
 
-    /// The machine is short of memory: the cache is to use half of what is in it, but a sixteenth of its size at least. One that
-    /// does not give memory back takes no more than it has used so far. Does not wait.
+    /// The machine is short of memory: the cache is to use half of what is in it, but a sixteenth of its size at least. One
+    /// that does not give memory back takes no more than it has used so far. Does not wait.
     pub fn press(&self) {
         let (size_bytes, counts) = (self.hosting.size_bytes(), self.hosting.cache.stats());
         let filled_bytes = counts.held_blocks * self.hosting.options.block_bytes as u64;
@@ -263,8 +263,8 @@ impl Host {
         wanted_bytes.saturating_mul(2) < size_bytes
     }
 
-    /// Lets nobody join any more. Clients go on. Those who come by the socket of somebody else are refused, since they would wait
-    /// for an answer otherwise.
+    /// Lets nobody join any more. Clients go on. Those who come by the socket of somebody else are refused, since they would
+    /// wait for an answer otherwise.
     pub fn hide(&self) {
         self.hosting.is_hidden.store(true, Ordering::Release);
         if let Some(path) = &self.path {

@@ -11,7 +11,8 @@
 //! is made seeks a cache anew.
 //!
 //! By module: `recipe` says what a store is made of, `source` opens what it names, `secret` has the key of the names of families,
-//! `way` finds the cache, `sharing` says which one it is, `host` is the daemon's side, and `process` keeps what belongs to one process from forked children.
+//! `way` finds the cache, `sharing` says which one it is, `host` is the daemon's side, and `process` keeps what belongs to one
+//! process from forked children.
 
 mod host;
 mod process;

@@ -1,5 +1,5 @@
-//! Faults on purpose: panics, operations that fail, and damaged inputs ([`damage`]). Tests make each kind of thread of a command
-//! panic once, and check that the command goes on or ends in order.
+//! Faults on purpose: panics, operations that fail, and damaged inputs ([`damage`]). Tests make each kind of thread of a
+//! command panic once, and check that the command goes on or ends in order.
 //!
 //! Each kind of thread passes a [`point`] with its name where it works. A test gives the command a name, and the command
 //! [`arm`]s it. The first thread that passes a point of that name panics, and no later one does. If nothing is armed, a point

@@ -7,7 +7,8 @@
 
 from foretell._errors import Busy, Changed, Error, NotFound, PermissionDenied, Timeout
 from foretell._listing import Entry
-from foretell._store import File, Sharing, Store, Stream
+from foretell._store import File, Store, Stream
+from foretell._types import Sharing
 from foretell.disclose import Disclosed, Plan, disclosed
 
 __all__ = [

@@ -12,7 +12,6 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Literal,
-    NamedTuple,
     NoReturn,
     Self,
     SupportsIndex,
@@ -24,7 +23,7 @@ from foretell import _any_order, _foretell, _listing, _ranges
 from foretell._asyncio import Waiting
 from foretell._errors import Changed
 from foretell._listing import Entry
-from foretell._types import as_hint, pairs, size_bytes
+from foretell._types import Sharing, as_hint, pairs, size_bytes
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -33,16 +32,6 @@ if TYPE_CHECKING:
 
     from foretell._ahead import OpenAhead
     from foretell._types import Ranges
-
-
-class Sharing(NamedTuple):
-    """How a store shares its cache. See `Store.sharing`."""
-
-    cache: Literal["alone", "here", "other", "daemon"]
-    """Whose cache the store reads through: that of this process ``alone``; that which this process has (``here``), and
-    others with the same store join; that of an ``other`` process with the same store; or that of the ``daemon``."""
-    why: str | None
-    """Why it is not the daemon's although a daemon was asked, or why it is not shared although it was to be."""
 
 
 class Store(_foretell.Store):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, SupportsIndex, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, SupportsIndex, TypeAlias, cast
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -19,6 +19,16 @@ for _power, _letter in enumerate("KMGT", start=1):
 
 # Rows of an array of ranges that are turned into Python objects at a time.
 _ROWS = 4096
+
+
+class Sharing(NamedTuple):
+    """How a store shares its cache. See `Store.sharing`."""
+
+    cache: Literal["alone", "here", "other", "daemon"]
+    """Whose cache the store reads through: that of this process ``alone``; that which this process has (``here``), and
+    others with the same store join; that of an ``other`` process with the same store; or that of the ``daemon``."""
+    why: str | None
+    """Why it is not the daemon's although a daemon was asked, or why it is not shared although it was to be."""
 
 
 def size_bytes(size: SupportsIndex | str) -> int:

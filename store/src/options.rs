@@ -95,7 +95,8 @@ unsafe fn read_options(options: *const Options) -> Result<Options, Problem> {
 /// The recipe of a store.
 ///
 /// # Safety
-/// `options` is NULL, or begins with a size and has as many bytes as it says; its settings are as many as it says, of C strings.
+/// `options` is NULL, or begins with a size and has as many bytes as it says; its settings are as many as it says, of C
+/// strings.
 pub(crate) unsafe fn recipe_of(url: &OsStr, options: *const Options) -> Result<Recipe, Problem> {
     // SAFETY: the caller's promise.
     let options = unsafe { read_options(options)? };

@@ -1,7 +1,8 @@
 //! G: frames out of use, while the machine is short of memory.
 //!
-//! A frame out of use is not free, and nothing is in it. The policy's limit is the number of all others, so that no request waits for
-//! a frame that does not come. Blocks in flight count among those that the policy holds, and so keep frames for themselves.
+//! A frame out of use is not free, and nothing is in it. The policy's limit is the number of all others, so that no request
+//! waits for a frame that does not come. Blocks in flight count among those that the policy holds, and so keep frames for
+//! themselves.
 
 use std::ops::Range;
 
@@ -16,8 +17,8 @@ impl Engine {
         u64::from(self.slab.frames()) - self.free.away() as u64
     }
 
-    /// Gives up the least valuable blocks until at most `frames` are in use, or `most` fewer than before. Returns the frames that are out
-    /// of use from now on; none if the others are all needed, as by readers that copy out of them.
+    /// Gives up the least valuable blocks until at most `frames` are in use, or `most` fewer than before. Returns the frames
+    /// that are out of use from now on; none if the others are all needed, as by readers that copy out of them.
     pub(crate) fn shrink(
         &mut self,
         now: Nanos,

@@ -72,8 +72,8 @@ impl FarSession {
     /// [`Unjoined`]
     pub fn connect_to(at: At<'_>, recipe: &[u8], patience: Duration) -> Result<Self, Unjoined> {
         let mut socket = reach(at)?;
-        // Children of the server have its sockets too, and may outlive it: its end is seen by its process. If systemd has opened a
-        // daemon's socket, this is systemd, and the end of the socket has to do.
+        // Children of the server have its sockets too, and may outlive it: its end is seen by its process. If systemd has
+        // opened a daemon's socket, this is systemd, and the end of the socket has to do.
         let process = peer_of(&socket).ok_or(Unjoined::Nobody)?;
         let process = pidfd_open(process, PidfdFlags::empty()).map_err(|_| Unjoined::Nobody)?;
         let hello = ToServer::Hello { version: VERSION, recipe: recipe.to_vec() }.encode();
@@ -146,7 +146,8 @@ impl FarSession {
     }
 }
 
-/// What the server's first answer brings: the number of frames, the size of a block, and the files: table with headers, data, ring.
+/// What the server's first answer brings: the number of frames, the size of a block, and the files: table with headers, data,
+/// ring.
 type Welcome = (u32, usize, [OwnedFd; 3]);
 
 /// The server's first answer.

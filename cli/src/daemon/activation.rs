@@ -1,8 +1,9 @@
-//! Sockets that systemd has opened for the daemon (`foretell.socket`, `foretell-cache.socket`), by the protocol of `sd_listen_fds`.
+//! Sockets that systemd has opened for the daemon (`foretell.socket`, `foretell-cache.socket`), by the protocol of
+//! `sd_listen_fds`.
 //!
 //! `LISTEN_PID` names the process that the sockets are for, and `LISTEN_FDS` their number; the first has the descriptor 3.
-//! The daemon takes only sockets like those that it would open itself: one that listens for packets of runs, and one for stores,
-//! a stream. Each lies where they look for it, and is closed to other users.
+//! The daemon takes only sockets like those that it would open itself: one that listens for packets of runs, and one for
+//! stores, a stream. Each lies where they look for it, and is closed to other users.
 
 use std::ffi::OsStr;
 use std::io;

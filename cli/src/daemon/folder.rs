@@ -112,8 +112,8 @@ impl From<io::Error> for Refused {
 }
 
 impl Taken {
-    /// Takes the folder, which is made if it is not there. `has_socket`: the socket in it is open already, and stays; so is and does
-    /// that of the cache.
+    /// Takes the folder, which is made if it is not there. `has_socket`: the socket in it is open already, and stays; so is and
+    /// does that of the cache.
     pub(super) fn take(
         folder: PathBuf,
         (has_socket, has_cache_socket): (bool, bool),
