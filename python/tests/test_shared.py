@@ -210,7 +210,8 @@ def test_a_child_that_outlives_the_process_with_the_cache(tmp_path: Path) -> Non
     content = random.Random(SEED).randbytes(2 << 20)
     (tmp_path / "odd").write_bytes(content)
     program = PROGRAM.replace(
-        "sys.stdin.read()", "import os, time; os.fork() or time.sleep(600); time.sleep(600)"
+        "sys.stdin.read()",
+        "import os, time; os.fork() and print('forked', flush=True); time.sleep(600)",
     )
     first = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)],
@@ -221,6 +222,7 @@ def test_a_child_that_outlives_the_process_with_the_cache(tmp_path: Path) -> Non
     try:
         assert first.stdout is not None
         assert first.stdout.readline() == f"{1 << 20}\n"
+        assert first.stdout.readline() == "forked\n"
         file = foretell.Store(tmp_path, budget="16MiB", shared=True).open("odd")
         first.kill()
         first.wait()
