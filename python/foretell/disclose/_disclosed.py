@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Self
 
+from foretell.disclose._buffered import whole_buffers
 from foretell.disclose._plan import Plan, Range, check_path, checked, mistake_in, text_of
 from foretell.disclose._targets import OFFSET_MAX, Target, Targets
 
@@ -53,7 +54,7 @@ def runs_of(plan: Plan, targets: Targets) -> Iterator[Run]:
     store = None if plan.store is None else targets.of_store(plan.store, plan.files)
     run: Run | None = None
     given: str | None = None
-    ranges = iter(plan)
+    ranges = whole_buffers(plan) if plan.is_buffered else iter(plan)
     failed: Exception | None = None
     merged = 0
     while True:

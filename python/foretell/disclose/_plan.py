@@ -115,18 +115,20 @@ class Plan:
         ordered: bool = True,
         files: Mapping[str, File] | None = None,
         is_sparse: bool = False,
+        is_buffered: bool = False,
         mistake: Exception | None = None,
     ) -> None:
         """Make a plan whose iterations call `ranges`.
 
         `files` are open files of the store that it names, by path; an iteration may add some. `is_sparse` says that files which
-        are not there are no problem.
+        are not there are no problem. `is_buffered` says that Python's buffered files read the ranges, one by one.
         """
         self._ranges = ranges
         self.store = store
         self.ordered = ordered
         self.files = {} if files is None else files
         self.is_sparse = is_sparse
+        self.is_buffered = is_buffered
         self.mistake = mistake
 
     def __iter__(self) -> Iterator[Range]:

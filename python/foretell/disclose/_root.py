@@ -81,7 +81,8 @@ def root(
         for offset, length in found:
             yield path, offset, length
 
-    return Plan(ranges, store, files=files, mistake=failed)
+    is_buffered = store is None and _is_buffered(_owner(tree).file.source)
+    return Plan(ranges, store, files=files, is_buffered=is_buffered, mistake=failed)
 
 
 def _place(tree: Any) -> tuple[str, Store | None]:
@@ -102,6 +103,14 @@ def _place(tree: Any) -> tuple[str, Store | None]:
     if not os.path.exists(source.file_path):
         raise ValueError(f"{opened} is read by {type(source).__name__}, which takes no hints")
     return os.path.abspath(source.file_path), None
+
+
+def _is_buffered(source: Any) -> bool:
+    """Whether a source reads a buffered file of this machine."""
+    from uproot.source.file import MultithreadedFileSource
+
+    fs = getattr(source, "_fs", None)
+    return isinstance(source, MultithreadedFileSource) or "file" in getattr(fs, "protocol", ())
 
 
 def _owner(tree: Any) -> Any:

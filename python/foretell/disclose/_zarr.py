@@ -74,7 +74,15 @@ def zarr(array: Any, *selections: Any, ordered: bool = True) -> Plan:
                 raise IndexError(f"{opened.store_path}: {error}") from None
             yield from _of_chunks(opened, place, indexer)
 
-    return Plan(ranges, place.store, ordered=ordered, files=files, is_sparse=True)
+    is_buffered = place.store is None and not place.is_archive
+    return Plan(
+        ranges,
+        place.store,
+        ordered=ordered,
+        files=files,
+        is_sparse=True,
+        is_buffered=is_buffered,
+    )
 
 
 def _pure(selection: Any) -> Any:
