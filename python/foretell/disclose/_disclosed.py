@@ -28,17 +28,18 @@ MERGED_MAX = 4096
 RUNS_AHEAD = 64
 # A receiver that is behind is asked again after this time.
 PAUSE_S = 0.02
-# Plans are sent at once for so long. A thread sends the rest.
-AT_ONCE_S = 0.01
+# Plans are sent at once for so long, which suffices for a thousand files. A thread sends the rest. Programs that keep the
+# interpreter busy slow it down.
+AT_ONCE_S = 0.03
 # It is looked up whether paths are files, until this took so long. On a slow mount, that is one lookup, of a name which the
 # program opens next.
 LOOK_UP_S = 0.005
 
 
 class Run:
-    """Adjacent ranges of one file in a plan; `parts` is `None` for the whole file."""
+    """Adjacent ranges of one file in a plan; `parts` is `None` for the whole file. `size` is how many are left."""
 
-    __slots__ = ("parts", "path", "plan", "target")
+    __slots__ = ("parts", "path", "plan", "size", "target")
 
     def __init__(
         self, target: Target, path: str, parts: list[tuple[int, int]] | None, plan: Plan
@@ -47,6 +48,7 @@ class Run:
         self.path = path
         self.parts = parts
         self.plan = plan
+        self.size = 0
 
 
 def runs_of(plan: Plan, targets: Targets) -> Iterator[Run]:
@@ -107,6 +109,7 @@ class Feed:
         self._owner = owner
         self._plans: deque[Iterator[Run]] = deque()
         self._ahead: deque[Run] = deque()
+        self._ahead_ranges = 0
         self.is_stopped = False
         self.is_driven = False
         self.is_done = threading.Event()
@@ -116,8 +119,7 @@ class Feed:
 
     def _fill(self, until: float) -> None:
         """Take runs from the plans, one at least, and no more after that time. May wait for what a plan reads."""
-        ranges = sum(len(run.parts or [0]) for run in self._ahead)
-        while self._plans and ranges < BATCH and len(self._ahead) < RUNS_AHEAD:
+        while self._plans and self._ahead_ranges < BATCH and len(self._ahead) < RUNS_AHEAD:
             if self._ahead and time.monotonic() > until:
                 return
             try:
@@ -135,8 +137,9 @@ class Feed:
             except Exception as error:  # Its store is closed, say.
                 self._owner.note(error)
                 continue
+            run.size = len(run.parts or [0])
             self._ahead.append(run)
-            ranges += len(run.parts or [0])
+            self._ahead_ranges += run.size
 
     def drive(self, may_wait: bool) -> bool:
         """Send what there is; returns whether that was all. Without `may_wait`, it gives up soon."""
@@ -153,7 +156,11 @@ class Feed:
                 run = self._ahead[0]
             if not may_wait and not run.target.is_ready(run.path):
                 return False
-            if self._owner.send(self, run):
+            is_sent = self._owner.send(self, run)
+            left = 0 if is_sent else len(run.parts or [0])
+            self._ahead_ranges -= run.size - left
+            run.size = left
+            if is_sent:
                 self._ahead.popleft()
                 self._owner.look_up(run)
             elif may_wait:
