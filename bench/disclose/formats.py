@@ -1,8 +1,8 @@
 """What scripts/bench-disclose reads: a library, its data, and a selection.
 
-A format has three duties. `needs` names the library. `make` writes the data into a folder. `read` opens what it needs of a place,
-reads inside `with disclosed(plan)`, and returns a checksum; the same arguments read the same bytes in the same order.
-To add one, write a class and name it in FORMATS. Libraries are imported inside functions: another Python may have them.
+A format has three duties. `needs` names the modules, which are imported before the time counts. `make` writes the data into a
+folder. `read` opens what it needs of a place, reads inside `with disclosed(plan)`, and returns a checksum, the same each time.
+To add one, write such a class and name it in FORMATS. Libraries are imported inside functions: another Python may have them.
 """
 
 import json
@@ -13,7 +13,7 @@ import zlib
 class Files:
     """small files, in a shuffled order"""
 
-    needs = "fsspec"
+    needs = ("fsspec",)
 
     def order(self, scale):
         return [f"files/{at % 16}/{at:05}" for at in drawn(int(1000 * scale), int(500 * scale))]
@@ -37,7 +37,7 @@ class Files:
 class Npy:
     """rows of an array, in a shuffled order"""
 
-    needs = "numpy"
+    needs = ("numpy",)
     row = 12 << 10
 
     def make(self, folder, scale):
@@ -59,14 +59,16 @@ class Npy:
 class Safetensors:
     """tensors, in a shuffled order"""
 
-    needs = "numpy"
+    needs = ("numpy",)
 
     def make(self, folder, scale):
         import numpy
 
         count, floats = int(1600 * scale), 16 << 10
         size = floats * 4
-        told = {f"t{at}": {"dtype": "F32", "shape": [floats], "data_offsets": [at * size, (at + 1) * size]} for at in range(count)}
+        told = {}
+        for at in range(count):
+            told[f"t{at}"] = {"dtype": "F32", "shape": [floats], "data_offsets": [at * size, (at + 1) * size]}
         head = json.dumps(told).encode()
         with open(folder / "model.safetensors", "wb") as file:
             file.write(len(head).to_bytes(8, "little") + head)
@@ -89,7 +91,7 @@ class Safetensors:
 class Tar:
     """members of an archive whose index is kept, in a shuffled order"""
 
-    needs = "numpy"
+    needs = ("numpy",)
 
     def make(self, folder, scale):
         import io
@@ -147,7 +149,7 @@ class Cube:
 class Hdf5(Cube):
     """a slab of a cube in chunks, v1 B-tree"""
 
-    needs = "h5py"
+    needs = ("h5py",)
     bounds = "earliest"
     name = "cube.h5"
 
@@ -177,7 +179,7 @@ class Hdf5Latest(Hdf5):
 class Zarr(Cube):
     """a slab of a cube in chunks"""
 
-    needs = "zarr"
+    needs = ("zarr",)
     name = "cube.zarr"
     options = {"compressors": None}
 
@@ -212,7 +214,7 @@ class ZarrShards(Zarr):
 class XarrayZarr(Zarr):
     """a slab by xarray, over zarr"""
 
-    needs = "xarray"
+    needs = ("xarray", "zarr")
 
     def read(self, place, disclosed, scale):
         import xarray
@@ -227,7 +229,7 @@ class XarrayZarr(Zarr):
 class XarrayHdf5(Hdf5):
     """a slab by xarray, over h5netcdf"""
 
-    needs = "xarray"
+    needs = ("xarray", "h5netcdf", "h5py")
 
     def read(self, place, disclosed, scale):
         import h5py
@@ -244,7 +246,7 @@ class XarrayHdf5(Hdf5):
 class DaskZarr(Zarr):
     """a slab by dask, over zarr"""
 
-    needs = "dask"
+    needs = ("dask.array", "zarr")
 
     def read(self, place, disclosed, scale):
         from foretell import disclose
@@ -258,7 +260,7 @@ class DaskZarr(Zarr):
 class DaskHdf5(Hdf5):
     """a slab by dask, over h5py"""
 
-    needs = "dask"
+    needs = ("dask.array", "h5py")
 
     def read(self, place, disclosed, scale):
         import h5py
@@ -269,6 +271,114 @@ class DaskHdf5(Hdf5):
             lazy, parts = self.by_dask(cube, scale)
             with disclosed(disclose.hdf5(cube, *parts, file=place.only_file(raw))):
                 return zlib.crc32(lazy.compute(scheduler="threads"))
+
+
+class Table:
+    """Columns of numbers, of which a quarter is read; 48 KiB of each lie together."""
+
+    rows = 12 << 10
+    columns = 40
+
+    def names(self, of=columns):
+        return [f"c{at:02}" for at in range(of)]
+
+    def chosen(self, of=columns):
+        """Each fourth, so that more lies between two than a library reads along."""
+        return self.names(of)[::4]
+
+    def parts(self, count, of=columns):
+        """Yield the columns of one part after another, by name."""
+        import numpy
+
+        source = numpy.random.default_rng(1)
+        for _ in range(count):
+            yield {name: source.random(self.rows, dtype="f4") for name in self.names(of)}
+
+
+class Parquet(Table):
+    """columns of some row groups, batch by batch"""
+
+    needs = ("pyarrow.dataset", "pyarrow.parquet")
+
+    def groups(self, scale):
+        return max(int(80 * scale), 4)
+
+    def write(self, path, groups, of=Table.columns):
+        import pyarrow
+        from pyarrow import parquet
+
+        schema = pyarrow.schema([(name, pyarrow.float32()) for name in self.names(of)])
+        with parquet.ParquetWriter(path, schema, compression="none", use_dictionary=False) as writer:
+            for part_of in self.parts(groups, of):
+                writer.write_table(pyarrow.table(part_of))
+
+    def make(self, folder, scale):
+        self.write(folder / "events.parquet", self.groups(scale))
+
+    def read(self, place, disclosed, scale):
+        from foretell import disclose
+        from pyarrow import parquet
+
+        total, names = 0, self.chosen()
+        groups = sorted(drawn(self.groups(scale), self.groups(scale) * 5 // 8))
+        with place.opened("events.parquet") as raw, disclosed(disclose.parquet(place.file(raw), names, groups)):
+            for batch in parquet.ParquetFile(place.file(raw)).iter_batches(self.rows, groups, names):
+                for column in batch.columns:
+                    total = zlib.crc32(column.to_numpy(), total)
+        return total
+
+
+class ParquetDataset(Parquet):
+    """columns of the files of an Arrow dataset, as one table"""
+
+    columns_each = 20
+    groups_each = 4
+
+    def make(self, folder, scale):
+        (folder / "parts").mkdir()
+        for at in range(max(int(25 * scale), 2)):
+            self.write(folder / f"parts/{at:03}.parquet", self.groups_each, self.columns_each)
+
+    def read(self, place, disclosed, scale):
+        from foretell import disclose
+        from pyarrow import dataset
+
+        path, system = place.dataset("parts")
+        opened, names = dataset.dataset(path, filesystem=system, format="parquet"), self.chosen(self.columns_each)
+        with disclosed(disclose.dataset(opened, names)):
+            table = opened.to_table(names)
+        total = 0
+        for column in table.columns:
+            total = zlib.crc32(column.to_numpy(), total)
+        return total
+
+
+class Root(Table):
+    """branches of a tree of ROOT, in steps of two baskets"""
+
+    needs = ("uproot",)
+
+    def make(self, folder, scale):
+        import uproot
+
+        count = max(int(50 * scale), 4)
+        with uproot.recreate(folder / "events.root", compression=None) as file:
+            file.mktree("events", dict.fromkeys(self.names(), "f4"), initial_basket_capacity=count)
+            for part_of in self.parts(count):
+                file["events"].extend(part_of)
+
+    def read(self, place, disclosed, scale):
+        import uproot
+        from foretell import disclose
+
+        total, names, step = 0, self.chosen(), 2 * self.rows
+        with place.opened("events.root") as raw, uproot.open(place.file(raw)) as file:
+            tree = file["events"]
+            with disclosed(disclose.root(tree, names, slice(None, None, step))):
+                for batch in tree.iterate(names, step_size=step, library="np"):
+                    for name in names:
+                        total = zlib.crc32(batch[name].tobytes(), total)
+        return total
 
 
 FORMATS = {
@@ -284,6 +394,9 @@ FORMATS = {
     "xarray-hdf5": XarrayHdf5(),
     "dask-zarr": DaskZarr(),
     "dask-hdf5": DaskHdf5(),
+    "parquet": Parquet(),
+    "parquet-dataset": ParquetDataset(),
+    "root": Root(),
 }
 
 

@@ -38,6 +38,10 @@ class Local:
     def zarr(self, name):
         return self.name(name)
 
+    def dataset(self, name):
+        """Path and file system, as pyarrow takes them."""
+        return self.name(name), None
+
     def fetch(self, ranges):
         """The bound: all ranges, at once."""
         files = {}
@@ -85,6 +89,11 @@ class Remote:
 
         system = AsyncFileSystemWrapper(self.system, asynchronous=True)
         return zarr.storage.FsspecStore(system, read_only=True, path=f"{BUCKET}/{name}")
+
+    def dataset(self, name):
+        from pyarrow.fs import FSSpecHandler, PyFileSystem
+
+        return f"{BUCKET}/{name}", PyFileSystem(FSSpecHandler(self.system))
 
     def fetch(self, ranges):
         found = [zlib.crc32(one) for one in self.store.read_ranges(ranges)]
