@@ -202,7 +202,7 @@ impl Store {
     /// A session stands for one program. Hints of a session are matched to its own reads only, and its accuracy does not affect
     /// other sessions.
     pub fn session(&self) -> Session {
-        Session { store: self.clone(), reader: self.shared.new_reader() }
+        Session { store: self.clone(), reader: self.shared.new_reader(), is_kernels: false }
     }
 }
 
@@ -211,9 +211,16 @@ impl Store {
 pub struct Session {
     store: Store,
     reader: ReaderId,
+    is_kernels: bool,
 }
 
 impl Session {
+    /// The same for a program whose reads come from the kernel, through its page cache. The kernel reads ahead by itself, beyond
+    /// the ends of hints, too.
+    pub fn through_kernel(self) -> Session {
+        Session { is_kernels: true, ..self }
+    }
+
     /// Opens the current version of the file at `path`. Waits for the store's answer.
     ///
     /// # Errors
@@ -235,13 +242,18 @@ impl Session {
             .shared
             .with_engine(|state, _, _| state.open(&identity, opened.size_bytes, opened.object));
         let (shared, backend) = (Arc::clone(&store.shared), Arc::clone(&store.backend));
-        Arc::new(File::new(shared, backend, (identity, id, size_bytes), self.reader))
+        Arc::new(File::new(
+            shared,
+            backend,
+            (identity, id, size_bytes),
+            (self.reader, self.is_kernels),
+        ))
     }
 
     /// Another handle on an open file of this store, for this program's reads. Both handles see the same bytes, also
     /// after the file has [changed](File::changed).
     pub fn open_again(&self, file: &File) -> Arc<File> {
-        Arc::new(file.again(self.reader))
+        Arc::new(file.again((self.reader, self.is_kernels)))
     }
 
     /// A stream of hints: it discloses what will be read next, in order.

@@ -60,6 +60,8 @@ pub struct File {
     /// The engine keeps this up to date.
     size_bytes: Arc<AtomicU64>,
     reader: ReaderId,
+    /// Whether reads come from the kernel, which reads ahead itself.
+    is_kernels: bool,
     ahead: ReadAhead,
     /// A read by this handle or [another](File::another) has found another version.
     is_stale: Arc<AtomicBool>,
@@ -104,10 +106,10 @@ impl File {
         shared: Arc<Shared>,
         backend: Arc<dyn Backend>,
         (identity, id, size_bytes): (Identity, FileId, Arc<AtomicU64>),
-        reader: ReaderId,
+        (reader, is_kernels): (ReaderId, bool),
     ) -> Self {
         let (ahead, is_stale) = (ReadAhead::default(), Arc::default());
-        File { shared, backend, identity, id, size_bytes, reader, ahead, is_stale }
+        File { shared, backend, identity, id, size_bytes, reader, is_kernels, ahead, is_stale }
     }
 
     pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
@@ -143,8 +145,8 @@ impl File {
         });
     }
 
-    /// Another handle on the same file, for the reads of `reader`.
-    pub(crate) fn again(&self, reader: ReaderId) -> File {
+    /// Another handle on the same file, for the reads of a reader, and whether these are the kernel's.
+    pub(crate) fn again(&self, reader: (ReaderId, bool)) -> File {
         let is_held = self.shared.with_engine(|state, _, _| state.engine.hold(self.id));
         debug_assert!(is_held, "this holds it");
         let (shared, backend) = (Arc::clone(&self.shared), Arc::clone(&self.backend));
@@ -154,7 +156,7 @@ impl File {
 
     /// Another handle on this version, for the same program's reads, with a read-ahead of its own.
     pub fn another(&self) -> File {
-        let mut file = self.again(self.reader);
+        let mut file = self.again((self.reader, self.is_kernels));
         file.is_stale = Arc::clone(&self.is_stale);
         file
     }
@@ -387,7 +389,7 @@ impl File {
                 }
                 return;
             }
-            if state.engine.is_beyond_hints(self.reader, next, plan.stream) {
+            if self.is_kernels && state.engine.is_beyond_hints(self.reader, next, plan.stream) {
                 return;
             }
             let guess = state.engine.guess(self.id);

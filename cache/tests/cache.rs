@@ -315,7 +315,8 @@ fn what_lies_behind_a_hinted_part_is_not_guessed_nor_taken_for_a_leap() {
     let counting = Arc::new(Counting::default());
     let cache = cache(16 << 20, 8192);
     let (size, part, beyond): (u64, u64, u64) = (128 << 20, 8 << 20, 256 << 10);
-    let session = cache.attach(Arc::new(CountingBackend(counting.clone(), size))).session();
+    let store = cache.attach(Arc::new(CountingBackend(counting.clone(), size)));
+    let session = store.session().through_kernel();
     let file = session.open("file").unwrap();
     let stream = session.stream();
     let parts: Vec<u64> = (0..16).map(|number| number * 5 % 16).collect();
@@ -334,6 +335,29 @@ fn what_lies_behind_a_hinted_part_is_not_guessed_nor_taken_for_a_leap() {
     }
     let (fetched, read) = (cache.stats().fetched_bytes, size + 14 * beyond);
     assert!(fetched <= read, "{fetched} bytes for {read}");
+}
+
+/// Who reads a store itself reads on behind a hint because it wants to, and need not wait for each read.
+#[test]
+fn what_a_program_reads_behind_a_hinted_part_is_read_ahead() {
+    let counting = Arc::new(Counting::default());
+    let cache = cache(16 << 20, 16 << 10);
+    let (size, record): (u64, u64) = (64 << 20, 1 << 20);
+    let session = cache.attach(Arc::new(CountingBackend(counting.clone(), size))).session();
+    let file = session.open("file").unwrap();
+    let stream = session.stream();
+    let begins: Vec<u64> = (0..64).map(|number| number * 5 % 64 * record).collect();
+    for &offset_bytes in &begins {
+        stream.hint_segments(&file, &[Segment { offset_bytes, length_bytes: 64 << 10 }]);
+    }
+    let mut buffer = vec![1; 16 << 10];
+    for begin in begins {
+        for at in (begin..begin + record).step_by(buffer.len()) {
+            assert_eq!(file.read_at(&mut buffer, at).unwrap(), buffer.len());
+        }
+    }
+    let (waited, blocks) = (cache.stats().demanded_blocks, size / buffer.len() as u64);
+    assert!(waited < blocks / 8, "{waited} of {blocks} blocks");
 }
 
 #[test]

@@ -106,7 +106,7 @@ impl Processes {
                 known.clear();
             }
         }
-        let new = || Program::new(self.store.session(), &self.queued_bytes);
+        let new = || Program::new(self.store.session().through_kernel(), &self.queued_bytes);
         known.entry(process).or_insert_with(new).clone()
     }
 }

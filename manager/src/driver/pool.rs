@@ -143,7 +143,8 @@ impl State {
     /// Begins `job`. Returns its folder if that is to be looked up first.
     fn enters(&mut self, job: &Job, now: Instant) -> Option<PathBuf> {
         let folder = job.folder().filter(|folder| self.folder != **folder)?;
-        if self.entered.is_some() || self.at_work() > ONE_BY_ONE {
+        let is_shared = self.lookups.front().is_none_or(|next| next.folder() == Some(folder));
+        if self.entered.is_some() || !is_shared || self.at_work() > ONE_BY_ONE {
             return None;
         }
         folder.clone_into(&mut self.folder);
@@ -320,8 +321,9 @@ fn serve(shared: &Shared, _permit: Permit) {
         if let Some(folder) = folder {
             names::enter(&folder);
             let mut state = shared.lock();
+            let held_others = state.is_held_for().is_some();
             (state.entered, state.progress) = (None, Some(Instant::now()));
-            if state.waiting() > 0 {
+            if held_others {
                 shared.done.ring(); // The session may add threads now.
             }
         }

@@ -145,13 +145,15 @@ fn the_last_two_read_the_other_way_round_end_the_stream_all_the_same() {
 #[test]
 fn reads_right_behind_a_hint_are_no_leap_to_where_it_goes_on_later() {
     let part = |number: u64| {
-        Extent::Segments([Segment { offset_bytes: number * 100_000, length_bytes: 100_000 }].into())
+        Extent::Segments(
+            [Segment { offset_bytes: number * 1_000_000, length_bytes: 1_000_000 }].into(),
+        )
     };
     let order = [0, 7, 3, 1, 5];
-    for (beyond, is_leap) in [(0..8, false), (200..208, true)] {
+    for (beyond, is_leap) in [(0..8, false), (30_000..30_008, true)] {
         let mut policy = Policy::new(owned_config(1_000));
         let stream = policy.open_stream(NOW, HINTER, Some(READER));
-        let target = Target::File { file: FileId(1), size_bytes: 1_000_000 };
+        let target = Target::File { file: FileId(1), size_bytes: 10_000_000 };
         for number in order {
             policy.hint(
                 NOW,
@@ -159,15 +161,15 @@ fn reads_right_behind_a_hint_are_no_leap_to_where_it_goes_on_later() {
                 Hint { extent: part(number), ..Hint::whole_file(target, DISK) },
             );
         }
-        (0..10_000).for_each(|index| {
+        (0..100_000).for_each(|index| {
             policy.read(NOW, READER, block(1, index), false);
         });
         // Behind part 0 lies part 1, whose turn is the fourth.
         for index in beyond {
-            policy.read(NOW, READER, block(1, 10_000 + index), false);
+            policy.read(NOW, READER, block(1, 100_000 + index), false);
         }
         let next = policy.expected(stream).map(|(block, _)| block.index);
-        assert_eq!(next != Some(70_000), is_leap, "{next:?}");
+        assert_eq!(next != Some(700_000), is_leap, "{next:?}");
     }
 }
 

@@ -19,8 +19,8 @@ const USES_TRIED_MAX: usize = 8;
 
 /// The kernel's read-ahead does not know hints. It goes on behind the end of each, and in mapped files it begins before what is
 /// read. Its reads are at most so far away: it is 128 KiB by default, of which two may be under way.
-/// Unit: blocks. Reason: judgement.
-const BESIDE_MAX: u64 = 64;
+/// Unit: bytes. Reason: judgement.
+const BESIDE_MAX_BYTES: u64 = 256 << 10;
 
 impl Stream {
     /// How a read of `block` by `reader` relates to the stream; `None` if the read does not belong to the stream.
@@ -45,9 +45,10 @@ impl Stream {
 
     /// Whether `block` lies right behind the block that was read last, or right before the next.
     pub(crate) fn is_beside(&self, block: Block) -> bool {
+        let most = 1 + BESIDE_MAX_BYTES / self.limits.block_bytes;
         let is_near = |from: Block, to: Block| {
             let distance = to.index.checked_sub(from.index);
-            from.file == to.file && distance.is_some_and(|distance| distance <= BESIDE_MAX)
+            from.file == to.file && distance.is_some_and(|distance| distance <= most)
         };
         self.last.is_some_and(|last| is_near(last, block))
             || self.next_block().is_some_and(|next| is_near(block, next))
