@@ -9,7 +9,7 @@ use std::time::Duration;
 use foretell_cache::backend::conformance::{self, content};
 use foretell_cache::backend::index::{Index, IndexBackend};
 use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
-use foretell_cache::backend::{Backend, Found};
+use foretell_cache::backend::{Backend, BackendError, Found};
 use foretell_cache::tier::{Tier, TierOptions};
 use foretell_cache::{Cache, CacheOptions, Segment, Session};
 use foretell_testbed::store::{Faults, Outage, Store, StoreOptions};
@@ -176,6 +176,22 @@ fn what_the_second_tier_has_is_served_when_the_server_has_gone() {
     world.replace(&new);
     world.whole = new;
     read(&session.open("object").unwrap(), &world.whole);
+}
+
+#[test]
+fn a_silent_server_is_a_timeout_whoever_notices_it_first() {
+    let mut world = World::new(Faults::default());
+    world.store.go_down(Outage::Silent);
+    // The client's own time is up first, at the same time, and last.
+    for silence in [100, 300, 300, 300, 900].map(Duration::from_millis) {
+        let deadline = Duration::from_millis(300);
+        let options = ObjectOptions { deadline, silence, ..ObjectOptions::default() };
+        let cache = Cache::new(CacheOptions { budget_bytes: 1 << 20, block_bytes: 8192 }).unwrap();
+        let session = cache.attach(Arc::new(world.backend(options))).session();
+        let error = session.open("object").unwrap_err();
+        assert_eq!(error.cause, BackendError::Timeout(deadline), "{silence:?}");
+    }
+    world.store.come_up().unwrap();
 }
 
 #[test]

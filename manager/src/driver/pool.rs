@@ -377,24 +377,29 @@ mod tests {
     #[test]
     fn lookups_wait_for_their_folder() {
         let mut state = State::default();
-        for (number, path) in ["a/1", "b/1", "b/2", "b/3", "c/1"].into_iter().enumerate() {
+        for (number, path) in ["a/1", "b/1", "b/2", "c/1", "b/3"].into_iter().enumerate() {
             state.push(find(number as u64, path));
         }
-        let (entering, plain) = (
-            |path: &str, folder: &str| Some((path.into(), Some(folder.into()))),
-            |path: &str| Some((path.into(), None)),
-        );
-        assert_eq!(take(&mut state), entering("a/1", "a"));
-        // Another folder does not wait, nor is a second one entered at the same time.
-        assert_eq!(take(&mut state), plain("b/1"));
-        state.entered = None;
-        assert_eq!(take(&mut state), entering("b/2", "b"));
+        let enters = |path: &str, folder: &str| Some((path.into(), Some(folder.into())));
+        let plain = |path: &str| Some((path.into(), None));
+        // Nobody waits for the folder of a lookup that is followed by one elsewhere.
+        assert_eq!(take(&mut state), plain("a/1"));
+        assert_eq!(take(&mut state), enters("b/1", "b"));
         assert!(state.is_held_for().is_some_and(|left| left <= FOLDER_MAX));
         assert_eq!(take(&mut state), None);
         state.entered = None;
+        assert_eq!(take(&mut state), plain("b/2"));
+        assert_eq!(take(&mut state), plain("c/1"));
         assert_eq!(take(&mut state), plain("b/3"));
-        assert_eq!(take(&mut state), entering("c/1", "c"));
+        // The next one may be on its way.
+        state.push(find(5, "d/1"));
+        assert_eq!(take(&mut state), enters("d/1", "d"));
+        state.push(find(6, "d/2"));
         assert_eq!(take(&mut state), None);
+        // Another folder does not wait, nor is a second one entered at the same time.
+        state.lookups.clear();
+        state.push(find(7, "e/1"));
+        assert_eq!(take(&mut state), plain("e/1"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use object_store::CredentialProvider;
 use object_store::aws::AwsCredential;
-use object_store::client::HttpError;
+use object_store::client::{HttpError, HttpErrorKind};
 
 use super::wire::Odd;
 use crate::backend::BackendError;
@@ -41,7 +41,7 @@ impl Failure {
     }
 
     pub(super) fn of(error: &object_store::Error) -> Self {
-        let Said { status, is_http, after } = Said::by(error);
+        let Said { status, is_http, after, .. } = Said::by(error);
         let may_pass = match status.unwrap_or_default() {
             408 | 429 => true,
             status @ 500..=599 => status != 501,
@@ -63,6 +63,8 @@ struct Said {
     status: Option<u16>,
     /// The connection failed, or the answer broke off.
     is_http: bool,
+    /// Nothing came for too long.
+    is_silent: bool,
     after: Option<Duration>,
 }
 
@@ -70,18 +72,21 @@ impl Said {
     fn by(error: &object_store::Error) -> Self {
         // Errors of other kinds are the crate's own, and a retry does not help.
         let object_store::Error::Generic { source, .. } = error else {
-            return Said { status: None, is_http: false, after: None };
+            return Said { status: None, is_http: false, is_silent: false, after: None };
         };
         let mut source: Option<&(dyn Error + 'static)> = Some(source.as_ref());
-        let mut is_http = false;
+        let (mut is_http, mut is_silent) = (false, false);
         while let Some(cause) = source {
             if let Some(Odd::Busy(status, after)) = cause.downcast_ref() {
-                return Said { status: Some(*status), is_http, after: *after };
+                return Said { status: Some(*status), is_http, is_silent, after: *after };
             }
-            is_http |= cause.is::<HttpError>();
+            if let Some(http) = cause.downcast_ref::<HttpError>() {
+                is_http = true;
+                is_silent |= http.kind() == HttpErrorKind::Timeout;
+            }
             source = cause.source();
         }
-        Said { status: status_in(&one_line(&error.to_string())), is_http, after: None }
+        Said { status: status_in(&one_line(&error.to_string())), is_http, is_silent, after: None }
     }
 }
 
@@ -147,7 +152,11 @@ fn cause_of(error: &object_store::Error) -> BackendError {
             if last.contains(IN_A_CIRCLE) {
                 return other("the server redirects in a circle".into());
             }
-            match (text.contains("HTTP error"), Said::by(error).is_http) {
+            let said = Said::by(error);
+            if said.is_silent {
+                return BackendError::Lost; // The last try makes a timeout of it.
+            }
+            match (text.contains("HTTP error"), said.is_http) {
                 (true, true) => other(format!("no connection: {last}")),
                 (true, false) => other(format!("the answer makes no sense: {last}")),
                 (false, _) => other(text),
