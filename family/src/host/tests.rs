@@ -1,0 +1,66 @@
+//! A host and its clients in one process.
+
+use foretell_cache::share::{At, FarSession};
+
+use super::*;
+
+struct All;
+
+impl Admission for All {
+    fn may_join(&self, _: BorrowedFd<'_>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn refused(&self, _: BorrowedFd<'_>, _: &str) {}
+}
+
+#[test]
+fn a_cache_follows_pressure_and_serves_on() {
+    const BYTES: usize = 6 << 20;
+    let folder = tempfile::tempdir().expect("a folder");
+    let content: Vec<u8> =
+        (0..BYTES as u32).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
+    std::fs::write(folder.path().join("file"), &content).expect("written");
+    let options = CacheOptions { budget_bytes: 8 << 20, block_bytes: 16384 };
+    let of_host = HostOptions { cache: options, gives_back: true, socket: None };
+    let host = Host::start(of_host, folder.path(), Box::new(All)).expect("it begins");
+    let recipe = Recipe {
+        place: Place::Folder(folder.path().to_owned()),
+        options,
+        depth: None,
+        deadline: Duration::from_secs(60),
+        settings: Vec::new(),
+        is_shared: true,
+    };
+    let socket = folder.path().join(HOST_SOCKET);
+    let patience = Duration::from_secs(60);
+    let session = FarSession::connect_to(At::Path(&socket), &recipe.told(), patience);
+    let file = session.expect("it joins").open(b"file").expect("it is there");
+    let read = || {
+        let mut bytes = vec![0; BYTES];
+        assert_eq!(file.read_at(&mut bytes, 0).expect("read"), BYTES);
+        assert!(bytes == content, "wrong bytes");
+    };
+    let wait_for = |bytes: u64| {
+        let limit = || host.status().limit_bytes;
+        while limit() != bytes {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    read();
+    assert!(!host.relax(), "it has all of its memory");
+    wait_for(8 << 20);
+    host.press();
+    wait_for(3 << 20); // Half of what is in it.
+    read();
+    (0..10).for_each(|_| host.press());
+    wait_for(512 << 10); // A sixteenth of its size.
+    read();
+    for bytes in [1 << 20, 2 << 20, 4 << 20] {
+        assert!(host.relax(), "it does not have all of it yet");
+        wait_for(bytes);
+    }
+    assert!(!host.relax());
+    wait_for(8 << 20);
+    read();
+}
