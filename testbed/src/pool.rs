@@ -155,6 +155,7 @@ where
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::{Receiver, channel};
+    use std::time::Duration;
 
     use super::*;
 
@@ -181,7 +182,8 @@ mod tests {
         for _ in 0..3 {
             let tell = Told(tell.clone());
             sender.send(Task::Do(Box::new(move |_| drop(tell))));
-            told.recv().expect("it has its turn while the others wait");
+            let told = told.recv_timeout(Duration::from_secs(60));
+            told.expect("it has its turn while the others wait");
         }
         drop(end);
         sender.close();
