@@ -303,6 +303,7 @@ fn another_user_and_other_words_are_refused() {
     let mut of_another_version = said.clone();
     of_another_version[5] += 1;
     assert_eq!(kind(&of_another_version), Some(refused), "with a reason");
+    wait_until("it is counted", || cache_of(&daemon)["refused"] == 1);
     for wrong in [&b"GET / HTTP/1.0\r\n\r\n"[..], &u32::MAX.to_ne_bytes()] {
         assert_eq!(kind(wrong), None);
     }
@@ -347,6 +348,7 @@ fn whatever_fails_in_the_daemon_programs_read_right() {
     reader.read_again();
     reader.end();
     assert_eq!(cache_of(&daemon)["clients"], 0);
+    wait_until("it is counted", || cache_of(&daemon)["refused"] == 1);
     // Without threads for opens, programs that have joined open files by themselves.
     let daemon = failing_daemon("cache-open");
     let mut reader = Reader::begin(&daemon, data.path());

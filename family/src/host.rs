@@ -373,20 +373,27 @@ impl Hosting {
 
     fn hear(&self, socket: UnixStream) {
         // A. Before it is heard, so that it cannot keep others out by silence.
-        let refusal = match self.admission.may_join(socket.as_fd()) {
-            Err(why) => Refusal::final_one(why),
-            Ok(()) if self.is_hidden.load(Ordering::Acquire) => {
-                Refusal::final_one("it is about to end")
-            }
-            Ok(()) => {
-                let Ok(said) = hello(&socket, HELLO_WITHIN) else { return };
-                match self.served(said) {
-                    Ok(served) => return self.server.join(socket, served),
-                    Err(refusal) => refusal,
-                }
-            }
+        if let Err(why) = self.admission.may_join(socket.as_fd()) {
+            return self.refuse(&socket, &Refusal::final_one(why));
+        }
+        if self.is_hidden.load(Ordering::Acquire) {
+            return self.refuse(&socket, &Refusal::final_one("it is about to end"));
+        }
+        let said = hello(&socket, HELLO_WITHIN);
+        let served = said.and_then(|said| self.served(said).map_err(Some));
+        let joined = match served {
+            Ok(served) => self.server.join(socket, served),
+            Err(Some(refusal)) => Err((socket, refusal)),
+            Err(None) => Ok(()),
         };
-        refuse(&socket, &refusal);
+        if let Err((socket, refusal)) = joined {
+            self.refuse(&socket, &refusal);
+        }
+    }
+
+    /// Tells a client why it is not taken, and whoever has started the host.
+    fn refuse(&self, socket: &UnixStream, refusal: &Refusal) {
+        refuse(socket, refusal);
         self.refused.fetch_add(1, Ordering::Relaxed);
         self.admission.refused(socket.as_fd(), &refusal.why);
     }

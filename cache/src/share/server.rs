@@ -9,7 +9,7 @@ use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +20,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::Name;
 use super::connection::{Client, Known, OPEN_COST_BYTES, send_with};
+use super::joining::Joining;
 use super::opening::Opening;
 use super::ring::Ring;
 use super::wire::{REQUEST_MAX_BYTES, ToClient, ToServer, VERSION};
@@ -84,7 +85,7 @@ pub(super) struct Mailbox {
     bell: OwnedFd,
     is_over: AtomicBool,
     /// Clients that have said hello elsewhere.
-    pub(super) joining: Mutex<Vec<(UnixStream, Served)>>,
+    pub(super) joining: Mutex<Vec<Joining>>,
     /// Number of clients.
     pub(super) clients: AtomicUsize,
 }

@@ -1,5 +1,8 @@
 //! A host and its clients in one process.
 
+use std::io::{Read, Write};
+use std::sync::mpsc::{Sender, channel};
+
 use foretell_cache::share::{At, FarSession};
 
 use super::*;
@@ -63,4 +66,47 @@ fn a_cache_follows_pressure_and_serves_on() {
     assert!(!host.relax());
     wait_for(8 << 20);
     read();
+}
+
+const OPTIONS: CacheOptions = CacheOptions { budget_bytes: 1 << 20, block_bytes: 16384 };
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// All may join; tells of those who are refused.
+struct Telling(Sender<String>);
+
+impl Admission for Telling {
+    fn may_join(&self, _: BorrowedFd<'_>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn refused(&self, _: BorrowedFd<'_>, why: &str) {
+        let _ = self.0.send(why.to_owned());
+    }
+}
+
+/// All that a host says to a client that says this.
+fn answer(mut client: &UnixStream, said: &[u8]) -> String {
+    client.set_read_timeout(Some(PATIENCE)).expect("set");
+    let _ = client.write_all(said); // It may be refused before.
+    let (mut answer, mut chunk) = (Vec::new(), [0; 512]);
+    while let Ok(count @ 1..) = client.read(&mut chunk) {
+        answer.extend_from_slice(&chunk[..count]);
+    }
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn a_client_of_another_version_is_refused_and_told_of() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let of_host = HostOptions { cache: OPTIONS, gives_back: false, socket: None };
+    let (tell, told) = channel();
+    let host = Host::start(of_host, folder.path(), Box::new(Telling(tell))).expect("it begins");
+    let client = UnixStream::connect(folder.path().join(HOST_SOCKET)).expect("it listens");
+    // A hello: its length, its kind, the version, and an empty recipe.
+    let body = [&[0][..], &u32::MAX.to_ne_bytes(), &[0; 4]].concat();
+    let said = [&(body.len() as u32).to_ne_bytes()[..], &body].concat();
+    let answered = answer(&client, &said);
+    let why = told.recv_timeout(PATIENCE).expect("it is told of");
+    assert!(why.contains("another version") && answered.contains(&why), "{why:?} {answered:?}");
+    assert_eq!(host.status().refused, 1);
 }
