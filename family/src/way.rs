@@ -243,12 +243,26 @@ impl Way {
 
 /// A daemon that did not answer is left alone for so long.
 const SILENT_FOR: Duration = Duration::from_secs(30);
-/// What takes a daemon longer than this is no answer.
-const SILENT_AFTER: Duration = Duration::from_secs(1);
+
+/// Since when a daemon has not answered.
+struct Silence(Mutex<Option<Instant>>);
+
+impl Silence {
+    /// What a daemon answers. One that was silent is not asked for a while. A late refusal is an answer.
+    fn ask<T>(&self, ask: impl FnOnce() -> Result<T, Unjoined>) -> Result<T, Unjoined> {
+        let since = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if since().is_some_and(|since| since.elapsed() < SILENT_FOR) {
+            return Err(Unjoined::Silent);
+        }
+        let answer = ask();
+        *since() = matches!(answer, Err(Unjoined::Silent)).then(Instant::now);
+        answer
+    }
+}
 
 /// The cache of the user's daemon. The error is empty if there is no daemon.
 fn of_daemon(recipe: &Recipe, patience: Duration) -> Result<FarSession, Option<Refusal>> {
-    static SILENT: Mutex<Option<Instant>> = Mutex::new(None);
+    static SILENCE: Silence = Silence(Mutex::new(None));
     let socket = host::socket().ok_or(None)?;
     if let Some(name) = recipe.relative() {
         let why = format!(
@@ -257,15 +271,8 @@ fn of_daemon(recipe: &Recipe, patience: Duration) -> Result<FarSession, Option<R
         );
         return Err(Some(Refusal::mendable(why)));
     }
-    let silent = || SILENT.lock().unwrap_or_else(PoisonError::into_inner);
-    if silent().is_some_and(|since| since.elapsed() < SILENT_FOR) {
-        return Err(sharing::of_daemon(Unjoined::Silent));
-    }
-    let asked = Instant::now();
-    let session = FarSession::connect_to(At::Path(&socket), &recipe.told(), patience);
-    let is_silent = session.is_err() && asked.elapsed() > SILENT_AFTER;
-    *silent() = is_silent.then(Instant::now);
-    session.map_err(sharing::of_daemon)
+    let ask = || FarSession::connect_to(At::Path(&socket), &recipe.told(), patience);
+    SILENCE.ask(ask).map_err(sharing::of_daemon)
 }
 
 /// A cache of this process that answers others of the family.
@@ -290,4 +297,28 @@ fn serving(
     let server = Some(server.map_err(|error| error.to_string())?);
     let block_bytes = options.block_bytes;
     Ok(Own { cache, block_bytes, session, open: Arc::clone(open), _server: server })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_refusal_is_no_silence() {
+        let silence = Silence(Mutex::new(None));
+        let refused = || Unjoined::Refused(Some(Refusal::final_one("no")));
+        let late: Result<(), _> = silence.ask(|| {
+            std::thread::sleep(Duration::from_millis(1100));
+            Err(refused())
+        });
+        assert!(matches!(late, Err(Unjoined::Refused(_))));
+        assert!(silence.ask(|| Ok(())).is_ok(), "it is asked again");
+        assert!(silence.ask::<()>(|| Err(Unjoined::Silent)).is_err());
+        let mut is_asked = false;
+        let silent = silence.ask(|| {
+            is_asked = true;
+            Ok(())
+        });
+        assert!(matches!(silent, Err(Unjoined::Silent)) && !is_asked, "it is left alone");
+    }
 }
