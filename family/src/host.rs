@@ -50,6 +50,8 @@ const OPENED_MAX: usize = 1024;
 const DEPTH_MAX: usize = 4096;
 /// The least part of its size that a cache keeps while the machine is short of memory: as the budget for runs.
 const LEAST_PART: u64 = 16;
+/// Why nobody joins a host that ends.
+const ENDS: &str = "it is about to end";
 /// Pause after a failed accept: no descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -217,7 +219,13 @@ impl Host {
         let of_thread = Arc::clone(&hosting);
         let accepting = std::thread::Builder::new()
             .name("foretell-joins".to_owned())
-            .spawn(move || of_thread.accept(&listener))?;
+            .spawn(move || {
+                of_thread.accept(&listener);
+                // Somebody else's socket stays, and those who wait there get to the next host.
+                if !is_given {
+                    of_thread.refuse_waiting(&listener);
+                }
+            })?;
         let path = (!is_given).then_some(path);
         Ok(Host { hosting, path, accepting: Mutex::new(Some(accepting)) })
     }
@@ -357,6 +365,14 @@ impl Hosting {
         }
     }
 
+    /// Those who wait are refused in words: the end of the socket would look like a host of another version. The socket is
+    /// nowhere to be found by now, so no more of them come.
+    fn refuse_waiting(&self, listener: &UnixListener) {
+        while let Ok((socket, _)) = listener.accept() {
+            self.refuse(&socket, &Refusal::final_one(ENDS));
+        }
+    }
+
     /// Waits until descriptors may be free again, or all is over.
     fn pause(&self) {
         let pause = Timespec::try_from(ACCEPT_PAUSE).ok();
@@ -377,7 +393,7 @@ impl Hosting {
             return self.refuse(&socket, &Refusal::final_one(why));
         }
         if self.is_hidden.load(Ordering::Acquire) {
-            return self.refuse(&socket, &Refusal::final_one("it is about to end"));
+            return self.refuse(&socket, &Refusal::final_one(ENDS));
         }
         let said = hello(&socket, HELLO_WITHIN);
         let served = said.and_then(|said| self.served(said).map_err(Some));

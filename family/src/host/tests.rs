@@ -110,3 +110,18 @@ fn a_client_of_another_version_is_refused_and_told_of() {
     assert!(why.contains("another version") && answered.contains(&why), "{why:?} {answered:?}");
     assert_eq!(host.status().refused, 1);
 }
+
+#[test]
+fn clients_that_wait_when_it_ends_are_refused_in_words() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let of_host = HostOptions { cache: OPTIONS, gives_back: false, socket: None };
+    let (tell, told) = channel();
+    let host = Host::start(of_host, folder.path(), Box::new(Telling(tell))).expect("it begins");
+    let connect = || UnixStream::connect(folder.path().join(HOST_SOCKET)).expect("it listens");
+    // Silent ones keep it busy, so that the last one waits.
+    let _silent = [(); HEARD_MAX].map(|()| connect());
+    let last = connect();
+    drop(host);
+    assert!(answer(&last, b"whatever").contains(ENDS));
+    assert_eq!(told.recv_timeout(PATIENCE).as_deref(), Ok(ENDS));
+}
