@@ -140,6 +140,7 @@ impl std::fmt::Display for HostError {
 struct Hosting {
     cache: Cache,
     options: CacheOptions,
+    gives_back: bool,
     server: Server,
     stores: Mutex<Stores>,
     admission: Box<dyn Admission>,
@@ -187,7 +188,7 @@ impl Host {
 
     fn over(
         cache: Cache,
-        HostOptions { cache: options, socket, .. }: HostOptions,
+        HostOptions { cache: options, gives_back, socket }: HostOptions,
         path: PathBuf,
         admission: Box<dyn Admission>,
     ) -> io::Result<Self> {
@@ -206,6 +207,7 @@ impl Host {
         let hosting = Arc::new(Hosting {
             cache,
             options,
+            gives_back,
             server,
             stores: Mutex::default(),
             admission,
@@ -217,9 +219,8 @@ impl Host {
             is_over: false.into(),
         });
         let of_thread = Arc::clone(&hosting);
-        let accepting = std::thread::Builder::new()
-            .name("foretell-joins".to_owned())
-            .spawn(move || {
+        let accepting =
+            std::thread::Builder::new().name("foretell-joins".to_owned()).spawn(move || {
                 of_thread.accept(&listener);
                 // Somebody else's socket stays, and those who wait there get to the next host.
                 if !is_given {
@@ -252,13 +253,17 @@ impl Host {
         self.hosting.server.clients()
     }
 
-    /// The machine is short of memory: the cache is to use half of what is in it, but a sixteenth of its size at least. One
-    /// that does not give memory back takes no more than it has used so far. Does not wait.
+    /// The machine is short of memory: the cache is to use half of what is in it, and one that does not give memory back no
+    /// more than what is in it, but a sixteenth of its size at least. Does not wait.
     pub fn press(&self) {
-        let (size_bytes, counts) = (self.hosting.size_bytes(), self.hosting.cache.stats());
-        let filled_bytes = counts.held_blocks * self.hosting.options.block_bytes as u64;
-        let now_bytes = self.hosting.wanted_bytes.load(Ordering::Relaxed).min(filled_bytes);
-        self.hosting.resize((now_bytes / 2).max(size_bytes / LEAST_PART));
+        let hosting = &self.hosting;
+        let counts = hosting.cache.stats();
+        let filled_bytes = counts.held_blocks * hosting.options.block_bytes as u64;
+        let now_bytes = match hosting.gives_back {
+            true => hosting.wanted_bytes.load(Ordering::Relaxed).min(filled_bytes) / 2,
+            false => filled_bytes,
+        };
+        hosting.resize(now_bytes.max(hosting.size_bytes() / LEAST_PART));
     }
 
     /// It is short of memory no more: the cache may use twice as much. Returns whether that is less than all. Does not wait.

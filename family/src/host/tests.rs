@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::sync::mpsc::{Sender, channel};
+use std::time::Instant;
 
 use foretell_cache::share::{At, FarSession};
 
@@ -19,13 +20,17 @@ impl Admission for All {
 
 #[test]
 fn a_cache_follows_pressure_and_serves_on() {
+    [false, true].into_iter().for_each(follows_pressure);
+}
+
+fn follows_pressure(gives_back: bool) {
     const BYTES: usize = 6 << 20;
     let folder = tempfile::tempdir().expect("a folder");
     let content: Vec<u8> =
         (0..BYTES as u32).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
     std::fs::write(folder.path().join("file"), &content).expect("written");
     let options = CacheOptions { budget_bytes: 8 << 20, block_bytes: 16384 };
-    let of_host = HostOptions { cache: options, gives_back: true, socket: None };
+    let of_host = HostOptions { cache: options, gives_back, socket: None };
     let host = Host::start(of_host, folder.path(), Box::new(All)).expect("it begins");
     let recipe = Recipe {
         place: Place::Folder(folder.path().to_owned()),
@@ -45,26 +50,42 @@ fn a_cache_follows_pressure_and_serves_on() {
         assert!(bytes == content, "wrong bytes");
     };
     let wait_for = |bytes: u64| {
-        let limit = || host.status().limit_bytes;
-        while limit() != bytes {
+        let deadline = Instant::now() + PATIENCE;
+        while host.status().limit_bytes != bytes {
+            assert!(Instant::now() < deadline, "{bytes}, {gives_back}: {:?}", host.status());
             std::thread::sleep(Duration::from_millis(1));
         }
     };
-    read();
-    assert!(!host.relax(), "it has all of its memory");
-    wait_for(8 << 20);
+    let (all_bytes, least_bytes) = (8 << 20, 512 << 10);
     host.press();
-    wait_for(3 << 20); // Half of what is in it.
-    read();
-    (0..10).for_each(|_| host.press());
-    wait_for(512 << 10); // A sixteenth of its size.
-    read();
+    wait_for(least_bytes); // Nothing is in it yet.
     for bytes in [1 << 20, 2 << 20, 4 << 20] {
         assert!(host.relax(), "it does not have all of it yet");
         wait_for(bytes);
     }
+    assert!(!host.relax(), "it has all of its memory");
+    wait_for(all_bytes);
+    read();
+    host.press();
+    if gives_back {
+        wait_for(3 << 20); // Half of what is in it.
+        read();
+        (0..10).for_each(|_| host.press());
+        wait_for(least_bytes);
+        read();
+        for bytes in [1 << 20, 2 << 20, 4 << 20] {
+            assert!(host.relax(), "it does not have all of it yet");
+            wait_for(bytes);
+        }
+    } else {
+        wait_for(BYTES as u64); // What is in it.
+        read();
+        (0..10).for_each(|_| host.press());
+        read();
+        assert_eq!(host.status().limit_bytes, BYTES as u64);
+    }
     assert!(!host.relax());
-    wait_for(8 << 20);
+    wait_for(all_bytes);
     read();
 }
 
