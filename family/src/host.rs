@@ -149,6 +149,8 @@ struct Hosting {
     heard: AtomicUsize,
     /// Bytes that the cache is to use, which a thread sees to.
     wanted_bytes: AtomicU64,
+    /// Held by the thread whose turn it is.
+    resizing: Mutex<()>,
     /// Rings when a client has been heard, or all is over.
     bell: OwnedFd,
     is_over: AtomicBool,
@@ -214,6 +216,7 @@ impl Host {
             refused: AtomicU64::new(0),
             heard: AtomicUsize::new(0),
             wanted_bytes: AtomicU64::new(u64::MAX),
+            resizing: Mutex::default(),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             is_hidden: false.into(),
             is_over: false.into(),
@@ -332,7 +335,8 @@ impl Hosting {
         let hosting = Arc::clone(self);
         let thread = std::thread::Builder::new().name("foretell-memory".to_owned());
         drop(thread.spawn(move || {
-            // Several of these take turns, and the last one decides.
+            // Several of these take turns, and the last wish counts, so it is read when it is a thread's turn.
+            let _turn = hosting.resizing.lock().unwrap_or_else(PoisonError::into_inner);
             let wanted = || hosting.wanted_bytes.load(Ordering::Relaxed);
             let bytes = wanted();
             match bytes < hosting.cache.limit_bytes() {

@@ -87,6 +87,11 @@ fn follows_pressure(gives_back: bool) {
     assert!(!host.relax());
     wait_for(all_bytes);
     read();
+    for _ in 0..100 {
+        host.press();
+        while host.relax() {}
+    }
+    wait_for(all_bytes); // The last wish counts.
 }
 
 const OPTIONS: CacheOptions = CacheOptions { budget_bytes: 1 << 20, block_bytes: 16384 };
