@@ -2,9 +2,12 @@
 //!
 //! All of them are handles on one [`Shared`], which drives the [engine](crate::engine). Reads are in [`file`](crate::file).
 
+use std::collections::VecDeque;
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use foretell_policy::{Extent, Order, ReaderId, Segment, StreamId};
 
@@ -52,6 +55,9 @@ impl Default for CacheOptions {
 
 /// Bytes of blocks that are given up at a time, since readers wait meanwhile.
 const SHRINK_STEP_BYTES: u64 = 8 << 20;
+
+/// Memory is given back so long after its blocks were given up: another process that is copying from it would take it again.
+const GIVE_BACK_AFTER: Duration = Duration::from_millis(10);
 
 /// A memory of bounded size that several stores share. A clone is a handle on the same cache.
 #[derive(Clone)]
@@ -101,10 +107,16 @@ impl Cache {
         let _resizing = shared.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         let block_bytes = shared.block_bytes as u64;
         let frames = bytes / block_bytes;
+        // Without the engine's lock: they are nobody's.
+        let give_back = |runs: Vec<Range<Frame>>| {
+            runs.into_iter().for_each(|run| shared.slab.give_back(run));
+        };
         shared.is_limited.store(true, Ordering::Relaxed);
         if !shared.slab.gives_back() {
             shared.with_engine(|state, now, todo| state.engine.stop_growth(now, frames, todo));
         }
+        let is_due = |(since, _): &(Instant, _)| since.elapsed() >= GIVE_BACK_AFTER;
+        let mut evicted = VecDeque::new();
         while shared.slab.gives_back() && !is_over() {
             let most = (SHRINK_STEP_BYTES / block_bytes).max(1);
             let runs =
@@ -112,8 +124,16 @@ impl Cache {
             if runs.is_empty() {
                 break;
             }
-            // Without the lock: they are nobody's.
-            runs.into_iter().for_each(|run| shared.slab.give_back(run));
+            evicted.push_back((Instant::now(), runs));
+            while evicted.front().is_some_and(is_due)
+                && let Some((_, runs)) = evicted.pop_front()
+            {
+                give_back(runs);
+            }
+        }
+        for (since, runs) in evicted {
+            std::thread::sleep(GIVE_BACK_AFTER.saturating_sub(since.elapsed()));
+            give_back(runs);
         }
         self.note_limit();
     }
