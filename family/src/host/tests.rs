@@ -1,7 +1,7 @@
 //! A host and its clients in one process.
 
 use std::io::{Read, Write};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
 use foretell_cache::share::{At, FarSession};
@@ -97,16 +97,17 @@ fn follows_pressure(gives_back: bool) {
 const OPTIONS: CacheOptions = CacheOptions { budget_bytes: 1 << 20, block_bytes: 16384 };
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// All may join; tells of those who are refused.
-struct Telling(Sender<String>);
+/// All may join, once the first channel is closed; tells of those who are refused.
+struct Telling(Mutex<Receiver<()>>, Sender<String>);
 
 impl Admission for Telling {
     fn may_join(&self, _: BorrowedFd<'_>) -> Result<(), String> {
+        let _ = self.0.lock().expect("no panic").recv();
         Ok(())
     }
 
     fn refused(&self, _: BorrowedFd<'_>, why: &str) {
-        let _ = self.0.send(why.to_owned());
+        let _ = self.1.send(why.to_owned());
     }
 }
 
@@ -126,7 +127,10 @@ fn a_client_of_another_version_is_refused_and_told_of() {
     let folder = tempfile::tempdir().expect("a folder");
     let of_host = HostOptions { cache: OPTIONS, gives_back: false, socket: None };
     let (tell, told) = channel();
-    let host = Host::start(of_host, folder.path(), Box::new(Telling(tell))).expect("it begins");
+    let (gate, passes) = channel();
+    let admission = Telling(Mutex::new(passes), tell);
+    let host = Host::start(of_host, folder.path(), Box::new(admission)).expect("it begins");
+    drop(gate);
     let client = UnixStream::connect(folder.path().join(HOST_SOCKET)).expect("it listens");
     // A hello: its length, its kind, the version, and an empty recipe.
     let body = [&[0][..], &u32::MAX.to_ne_bytes(), &[0; 4]].concat();
@@ -142,12 +146,15 @@ fn clients_that_wait_when_it_ends_are_refused_in_words() {
     let folder = tempfile::tempdir().expect("a folder");
     let of_host = HostOptions { cache: OPTIONS, gives_back: false, socket: None };
     let (tell, told) = channel();
-    let host = Host::start(of_host, folder.path(), Box::new(Telling(tell))).expect("it begins");
+    let (gate, passes) = channel();
+    let admission = Telling(Mutex::new(passes), tell);
+    let host = Host::start(of_host, folder.path(), Box::new(admission)).expect("it begins");
     let connect = || UnixStream::connect(folder.path().join(HOST_SOCKET)).expect("it listens");
-    // Silent ones keep it busy, so that the last one waits.
-    let _silent = [(); HEARD_MAX].map(|()| connect());
+    // It is busy with others, so that the last one waits.
+    let _others = [(); HEARD_MAX].map(|()| connect());
     let last = connect();
     drop(host);
+    drop(gate);
     assert!(answer(&last, b"whatever").contains(ENDS));
     assert_eq!(told.recv_timeout(PATIENCE).as_deref(), Ok(ENDS));
 }
