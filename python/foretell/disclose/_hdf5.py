@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from foretell._store import File
 from foretell.disclose._hdf5_index import Chunking, Unexpected, find
-from foretell.disclose._plan import Place, Plan, Range, Source, missing, mistake_in
+from foretell.disclose._plan import Place, Plan, Range, Source, missing, mistake_in, of_selection
 from foretell.disclose._runs import runs
 
 if TYPE_CHECKING:
@@ -68,12 +68,16 @@ def hdf5(
     external files, or one that h5py reads through a Python file without `file`.
 
     Raises:
-        TypeError: `dataset` is something else, such as an `h5py.File`, or `name` is missing.
+        TypeError: `dataset` is something else, such as an `h5py.File`, `name` is missing, or `file` is a path.
 
     Not planned either: strings of variable length, whose data lies in heaps, and what the library reads before it opens the
     dataset.
 
     """
+    if file is not None and not isinstance(file, File):
+        raise TypeError(
+            f"{file!r}: `file` is the foretell.File that the dataset's h5py.File was made of; leave it out for a path"
+        )
     given = dataset if isinstance(dataset, File) else file
     is_place = isinstance(dataset, (str, bytes, os.PathLike, File))
     mistake: Exception | None = None
@@ -134,7 +138,7 @@ def _needs_file(dataset: Any) -> Exception | None:
     if not dataset or dataset.file.driver != "fileobj":  # Or it is closed, which iterating tells.
         return None
     return ValueError(
-        f"{dataset.name}: h5py reads it through a Python file; give the foretell.File that it was made of as `file=`"
+        f"{_named(dataset, None)}: h5py reads it through a Python file; give the foretell.File that it was made of as `file=`"
     )
 
 
@@ -161,8 +165,8 @@ def _ranges(dataset: Any, selections: Sequence[Any], file: File | None) -> Itera
         known = _known(dataset, file)
         try:
             chosen = [_Selection(dataset, one) for one in selections or (...,)]
-        except IndexError as error:
-            raise IndexError(f"{dataset.file.filename}: {dataset.name}: {error}") from None
+        except (IndexError, TypeError, ValueError) as error:
+            raise of_selection(error, _named(dataset, file)) from None
     with Source(known.place) as source:
         if known.chunking is not None:
             pairs = _chunked(source, dataset, known, known.chunking, chosen)
@@ -174,13 +178,19 @@ def _ranges(dataset: Any, selections: Sequence[Any], file: File | None) -> Itera
             yield source.path, offset, length
 
 
+def _named(dataset: Any, file: File | None) -> str:
+    return f"{dataset.file.filename if file is None else file.name}: {dataset.name}"
+
+
 def _known(dataset: Any, file: File | None) -> _Known:
     from h5py import h5d, h5g
 
     properties, driver = dataset.id.get_create_plist(), dataset.file.driver
     layout = properties.get_layout()
     if layout == h5d.VIRTUAL or properties.get_external_count() > 0:
-        raise ValueError(f"{dataset.name}: its data is in other files, which is not planned")
+        raise ValueError(
+            f"{_named(dataset, file)}: its data is in other files, which is not planned"
+        )
     shape, item_bytes = dataset.shape, dataset.id.get_type().get_size()
     slots, cache_bytes, _ = dataset.id.get_access_plist().get_chunk_cache()
     chunking = None

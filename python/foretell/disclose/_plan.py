@@ -77,6 +77,12 @@ def missing(path: str, what: str, name: object) -> KeyError:
     return KeyError(f"{path} has no {what} {name!r}")
 
 
+def of_selection(error: Exception, where: object) -> Exception:
+    """Make the error of a selection that does not fit, which says where; of the same built-in kind."""
+    kind = next(one for one in (IndexError, TypeError, ValueError) if isinstance(error, one))
+    return kind(f"{where}: {error}")
+
+
 def text_of(error: Exception) -> str:
     """Describe an error in one line."""
     text = str(error)
