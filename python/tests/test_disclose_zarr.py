@@ -1,6 +1,7 @@
 """Plans of zarr arrays, against what the library reads."""
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +197,7 @@ def test_it_says_why_there_is_no_plan(tmp_path: Path) -> None:
         (array.blocks, 99),
     ]
     for whose, selection in wrong:
-        with pytest.raises((IndexError, ValueError)):
+        with pytest.raises((IndexError, ValueError), match=r"a\.zarr"):
             list(disclose.zarr(whose, selection))
         with pytest.raises((IndexError, ValueError)):
             whose[selection]
@@ -204,9 +205,21 @@ def test_it_says_why_there_is_no_plan(tmp_path: Path) -> None:
         list(disclose.zarr(array, 99))
     with pytest.raises(TypeError):
         disclose.zarr(np.zeros(3))
-    memory = zarr.create_array(zarr.storage.MemoryStore(), shape=(3,), dtype="u1")
-    with pytest.raises(ValueError, match="planned"):
-        list(disclose.zarr(memory))
+
+
+def test_arrays_that_take_no_hints_raise_nothing() -> None:
+    pytest.importorskip("fsspec")
+    of_fsspec = zarr.storage.FsspecStore.from_url("memory://foretell/a.zarr")
+    for store in [zarr.storage.MemoryStore(), of_fsspec]:
+        array = zarr.create_array(store, shape=(3,), dtype="u1", overwrite=True)
+        array[:] = 7
+        plan = disclose.zarr(array, slice(2))
+        with foretell.disclosed(plan) as hints:
+            assert list(array[:2]) == [7, 7]
+            assert (hints.told, hints.ranges) == ([], 0)
+            assert re.search("^ValueError: .*foretell's", hints.problem or "")
+        with pytest.raises(ValueError, match="foretell's"):
+            list(plan)
 
 
 def test_stale_and_damaged_shards(tmp_path: Path) -> None:

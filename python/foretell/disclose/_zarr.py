@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretell._ranges import Coming
 from foretell._store import File, Stream
-from foretell.disclose._plan import Plan, Range, Source
+from foretell.disclose._plan import Plan, Range, Source, of_selection
 
 if TYPE_CHECKING:
     from foretell._store import Store
@@ -47,6 +47,9 @@ def zarr(array: Any, *selections: Any, ordered: bool = True) -> Plan:
     The plan's iteration raises what zarr raises for a selection that does not fit, `OSError` if an index of a shard cannot be
     read, and `ValueError` for an array in another kind of store. Chunks that are not there are no error: zarr fills them.
 
+    Raises:
+        TypeError: `array` is something else, such as an array of numpy.
+
     """
     try:
         import zarr as library
@@ -64,14 +67,17 @@ def zarr(array: Any, *selections: Any, ordered: bool = True) -> Plan:
     if not isinstance(opened, library.Array):
         raise TypeError(f"{type(array).__name__}: a zarr.Array of zarr 3 is needed")
     files: dict[str, File] = {}
-    place = _Place(opened.store_path, files)
+    try:
+        place = _Place(opened.store_path, files)
+    except (OSError, ValueError) as error:  # In the memory of a test, say.
+        return Plan(lambda: (), ordered=ordered, mistake=error)
 
     def ranges() -> Iterator[Range]:
         for selection in selections or (...,):
             try:
                 indexer = how(_pure(selection), opened.shape, opened.metadata.chunk_grid)
-            except IndexError as error:
-                raise IndexError(f"{opened.store_path}: {error}") from None
+            except (IndexError, TypeError, ValueError) as error:
+                raise of_selection(error, opened.store_path) from None
             yield from _of_chunks(opened, place, indexer)
 
     is_buffered = place.store is None and not place.is_archive
