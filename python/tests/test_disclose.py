@@ -273,21 +273,37 @@ def test_an_address_is_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("FORETELL_SOCKET", raising=False)
     monkeypatch.setattr("foretell.disclose._targets.mount_points", list)
     for address in ["s3://bucket/a.npy", "foretell://s3://bucket/a", "https://host/a", "file::a"]:
-        plans: list[Any] = [
-            disclose.npy(address),
-            disclose.safetensors(Path(address)),
-            disclose.files([address, address]),
-            [(address, 0, None)],
+        open_it = "open it with a foretell.Store and give the open file"
+        name_it = "give its foretell.Store as `store`, and its name there"
+        plans: list[tuple[Any, object, str]] = [
+            (disclose.npy(address), address, open_it),
+            (disclose.safetensors(Path(address)), Path(address), open_it),
+            (disclose.tar(address), address, open_it),
+            (disclose.files([address, address]), address, name_it),
+            ([(address, 0, None)], address, name_it),
         ]
-        for given in plans:
+        for given, name, way_out in plans:
             with foretell.disclosed(given) as hints:
                 assert (hints.told, hints.ranges) == ([], 0)
-                assert "is an address, not a path: open it with" in (hints.problem or "")
+                wanted = f"ValueError: {name} is an address, not a path: {way_out}"
+                assert hints.problem == wanted
     monkeypatch.chdir(tmp_path)
     Path("a:").mkdir()
     Path("ab:").mkdir()
     np.save("ab:/a.npy", np.zeros(3))
     assert len(list(disclose.npy("ab:/a.npy"))) == 1
+
+
+def test_a_store_without_effect_is_told(data: Path) -> None:
+    store = foretell.Store(data)
+    of_machine, of_store = disclose.files([data / "even"]), disclose.files(["even"], store=store)
+    for given in [of_machine, disclose.files(["s3://bucket/a"])]:
+        with foretell.disclosed(given, store=store) as hints:
+            assert (hints.problem or "").startswith("ValueError: `store` has no effect here: ")
+    for plans in [(of_store,), (of_machine, of_store), (of_machine, [("even", 0, 9)]), ()]:
+        with foretell.disclosed(*plans, store=store) as hints:
+            assert hints.wait(60)
+            assert hints.problem is None
 
 
 def test_the_last_problem_is_kept_until_a_cancel(data: Path) -> None:

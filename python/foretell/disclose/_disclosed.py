@@ -35,6 +35,8 @@ AT_ONCE_S = 0.03
 # program opens next.
 LOOK_UP_S = 0.005
 
+NO_EFFECT = "`store` has no effect here: it is for triples; give it to disclose.files, and open files of it to the others"
+
 
 class Run:
     """Adjacent ranges of one file in a plan; `parts` is `None` for the whole file. `size` is how many are left."""
@@ -91,7 +93,7 @@ def runs_of(plan: Plan, targets: Targets) -> Iterator[Run]:
         if store is not None and path in plan.files:
             store.know({path: plan.files[path]})
         if target is None:
-            check_path(path)
+            check_path(path, takes_store=True)
             path = os.path.abspath(path)
             target = targets.of_path(path)
         parts = None if is_whole else [(offset, length)]
@@ -235,6 +237,11 @@ class Disclosed:
         """Disclose further plans, whose reads come after those so far; as `foretell.disclosed`."""
         if self._is_closed or self._process != os.getpid():
             return
+        self._add(plans, store)
+        if store is not None and plans and not any(is_of(one, store) for one in plans):
+            self.note(ValueError(NO_EFFECT))
+
+    def _add(self, plans: Iterable[Plan | Iterable[Range]], store: Store | None) -> None:
         made = [one if isinstance(one, Plan) else plan_of_triples(one, store) for one in plans]
         with self.lock:
             feed = self._feed
@@ -322,6 +329,11 @@ class Disclosed:
             return not run.parts
 
 
+def is_of(plan: Plan | Iterable[Range], store: Store) -> bool:
+    """Whether a plan has files of a store that is given with it."""
+    return not isinstance(plan, Plan) or plan.store is store
+
+
 def plan_of_triples(given: Iterable[Range], store: Store | None) -> Plan:
     """Make a plan of triples.
 
@@ -334,7 +346,7 @@ def plan_of_triples(given: Iterable[Range], store: Store | None) -> Plan:
     mistake: Exception | None = None
     if store is None and isinstance(given, (list, tuple)) and given:
         try:
-            mistake = mistake_in(checked(given[0])[0])
+            mistake = mistake_in(checked(given[0])[0], takes_store=True)
         except TypeError as error:
             mistake = error
     return Plan(given.__iter__, store, mistake=mistake)
@@ -352,7 +364,7 @@ def disclosed(*plans: Plan | Iterable[Range], store: Store | None = None) -> Dis
     Args:
         plans: What will be read. Offsets and lengths are in bytes; a length of `None` is the rest of the file. A plan is sent
             to its end: most of it at once, and by a thread if it is long, has files to open, or the receiver is behind.
-        store: The store that triples name files of; by default, they name files of this machine.
+        store: The store that triples name files of; by default, they name files of this machine. Plans have their own.
 
     Returns:
         A context manager. At its end, what was disclosed and not read is given up. `Disclosed.add` discloses further plans.

@@ -31,7 +31,7 @@ def files(
         raise TypeError(f"{order!r} is one path: put it in a list")
     mistake = None
     if store is None and isinstance(order, (list, tuple)) and order:
-        mistake = mistake_in(os.fsdecode(order[0]))
+        mistake = mistake_in(os.fsdecode(order[0]), takes_store=True)
 
     def ranges() -> Iterator[Range]:
         for path in order:

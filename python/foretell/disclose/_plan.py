@@ -43,17 +43,20 @@ def checked(item: object) -> Range:
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:[/:]")
 
 
-def check_path(path: str) -> None:
-    """Refuse an address where a path of this machine is meant.
+def check_path(path: str, takes_store: bool = False) -> None:
+    """Refuse an address where a path of this machine is meant; `takes_store` says whether the caller has an argument `store`.
 
     Raises:
         ValueError: It is one.
 
     """
     if ADDRESS.match(path) and not os.path.lexists(path):
-        raise ValueError(
-            f"{path} is an address, not a path: open it with a foretell.Store and give the file, or name it with `store`"
+        way_out = (
+            "give its foretell.Store as `store`, and its name there"
+            if takes_store
+            else "open it with a foretell.Store and give the open file"
         )
+        raise ValueError(f"{path} is an address, not a path: {way_out}")
 
 
 def check_place(place: object) -> None:
@@ -243,10 +246,10 @@ def plan_of(
     return Plan(triples, store, ordered=ordered, files=files, mistake=mistake)
 
 
-def mistake_in(path: str) -> Exception | None:
+def mistake_in(path: str, takes_store: bool = False) -> Exception | None:
     """Return what is wrong with a path of this machine, as `Plan` takes it; `None` if nothing is known to be."""
     try:
-        check_path(path)
+        check_path(path, takes_store)
     except ValueError as error:
         return error
     return None
