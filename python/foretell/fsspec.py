@@ -10,6 +10,7 @@ needs `aiohttp`.
 >>> with fsspec.open("foretell://bucket/key", target_protocol="s3") as file: ...
 >>> fs = fsspec.filesystem("foretell", target_protocol="s3", budget="1GiB")
 >>> fs.glob("bucket/2026/*.parquet")
+>>> array = zarr.open_array("foretell://s3://bucket/cube.zarr", storage_options={"shared": True})
 
 Options of the other client (``target_options``) are used, refused by their name, or ignored (its caches, block sizes and
 concurrency). The current version of an object is read. Nothing can be written.
@@ -77,8 +78,9 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         target_protocol: ``s3``, ``gs``, ``az``, ``http``, ``https`` or ``file``; or it is part of the address.
         target_options: Options as for fsspec's own file system of that protocol; see the module.
         fs: Such a file system, in place of the two above: its protocol and options are taken.
-        budget, block, depth, timeout, settings: As for `foretell.Store`. There is one store per bucket or host, each with
-            this budget; ``file`` has a single one. Settings take precedence over options.
+        budget, block, depth, timeout, settings, shared: As for `foretell.Store`. There is one store per bucket or host, each
+            with this budget; ``file`` has a single one. Settings take precedence over options. With `shared`, all processes
+            of this user with the same settings use one cache, or that of ``foretell daemon --cache``.
 
     Raises:
         ValueError: An option is not supported; the message names it.
@@ -98,6 +100,7 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         depth: int | None = None,
         timeout: float = 60.0,
         settings: Mapping[str, str] | None = None,
+        shared: bool = False,
         **kwargs: Any,
     ) -> None:
         # Hugging Face's `datasets` passes these to any file system below its own one for compressed files.
@@ -129,6 +132,7 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
             "block": block,
             "depth": depth,
             "timeout": timeout,
+            "shared": shared,
         }
         found = _options.settings(self._scheme, self._target_options)
         self._settings = {**found, **(settings or {})} or None

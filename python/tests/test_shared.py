@@ -338,6 +338,33 @@ def test_python_and_c_read_the_cache_of_a_daemon(
     until(lambda: daemon.cache()["clients"] == 1, "the programs have left")
 
 
+def test_libraries_over_fsspec_read_the_cache_of_a_daemon(
+    daemon: Daemon, slow: Served, data: Path
+) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    options = {"target_protocol": "s3", "settings": slow.settings}
+    fs = fsspec.filesystem("foretell", shared=True, **options)
+    assert fs.cat("data/odd") == (data / "odd").read_bytes()
+    assert daemon.cache()["clients"] == 1
+    fetched = daemon.cache()["counts"]["fetched_bytes"]
+    assert fetched > 0
+    # As it is sent to a worker, say.
+    script = "import pickle, sys; print(len(pickle.load(sys.stdin.buffer).cat('data/odd')))"
+    words = [sys.executable, "-c", script]
+    said = subprocess.run(
+        words, input=pickle.dumps(fs), check=True, stdout=subprocess.PIPE, env=daemon.environment
+    )
+    assert int(said.stdout) == (data / "odd").stat().st_size
+    assert daemon.cache()["counts"]["fetched_bytes"] == fetched
+    # It is another file system than one that is not shared, which is the default.
+    assert fs is fsspec.filesystem("foretell", shared=True, **options)
+    alone = fsspec.filesystem("foretell", **options)
+    assert alone is not fs
+    assert fsspec.utils.tokenize(alone) != fsspec.utils.tokenize(fs)
+    assert alone.store("data/odd")[0].sharing.cache == "alone"
+    assert fs.store("data/odd")[0].sharing == ("daemon", None)
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_daemon_with_the_cache_may_end(
     daemon: Daemon, tmp_path: Path, how: signal.Signals
