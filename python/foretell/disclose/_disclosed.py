@@ -214,14 +214,19 @@ class Disclosed:
 
     @property
     def told(self) -> list[str]:
-        """The receivers of the hints so far: "run", "mount" and "store". Empty if there is none: hints have no effect then."""
+        """Who was told so far: "run", "mount" and "store". Empty if there is nobody: hints have no effect then.
+
+        That somebody was told does not mean that the hints are right: see `problem`.
+        """
         return sorted({target.name for target in self._targets.all()})
 
     @property
     def problem(self) -> str | None:
         """What is wrong with the hints, in one line: the last problem of all plans so far; `None` if there was none.
 
-        Its plan has ended there; the plans after it are disclosed. It stays after `close`; `cancel` begins anew with `None`.
+        The plans after it are disclosed all the same. It stays after `close`; `cancel` begins anew with `None`. What a thread
+        sends may have its problem later, by half a second or more; after `wait` it is there. An offset beyond the end of a file
+        is no problem.
 
         Mistakes that are found only by making a plan, or by looking for a file, are not found while there is no receiver of
         hints (`told` is empty). Of paths, the first is looked up, and more as long as this takes no time. So a path further on
