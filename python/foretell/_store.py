@@ -383,13 +383,13 @@ class Store(_foretell.Store):
         return Sharing(cache, why)
 
     def stats(self) -> dict[str, int]:
-        """Return counts of this process so far; of a shared store, those of all who share it.
+        """Return counts of this process so far; of a shared store, those of all stores that share its cache.
 
         Blocks that were read: ``hit_blocks`` were in memory, ``joined_blocks`` in flight, ``demanded_blocks`` neither;
         ``passed_by_blocks`` bypassed the cache. ``prefetched_blocks`` were fetched ahead: ``useful_blocks`` were read after
-        they arrived, ``late_blocks`` while in flight, ``wasted_blocks`` never. ``requests`` counts requests to the store,
-        ``requests_ahead`` those for prefetches, ``requests_failed`` those that failed. ``fetched_bytes``
-        arrived, in whole blocks: more than was read, if reads are shorter than blocks.
+        they arrived, ``late_blocks`` while in flight, ``wasted_blocks`` never. ``requests`` counts requests for data,
+        without those that open, look up or list files; ``requests_ahead`` are those for prefetches, ``requests_failed`` those
+        that failed. ``fetched_bytes`` arrived, in whole blocks: more than was read, if reads are shorter than blocks.
         """
         return self._stats()
 
