@@ -180,7 +180,7 @@ fn what_the_second_tier_has_is_served_when_the_server_has_gone() {
 
 #[test]
 fn a_silent_server_is_a_timeout_whoever_notices_it_first() {
-    let mut world = World::new(Faults::default());
+    let world = World::new(Faults::default());
     world.store.go_down(Outage::Silent);
     // The client's own time is up first, at the same time, and last.
     for silence in [100, 300, 300, 300, 900].map(Duration::from_millis) {

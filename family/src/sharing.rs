@@ -2,6 +2,8 @@
 
 use foretell_cache::share::{Refusal, Unjoined};
 
+use crate::secret;
+
 /// Whose cache it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheOf {
@@ -31,10 +33,17 @@ impl Sharing {
     }
 }
 
-/// Why the daemon's cache is not used, if there is a daemon.
+/// Why there is no cache of a daemon to be used; `None` if the environment wants none.
+pub(crate) fn of_no_daemon() -> Option<Refusal> {
+    let folder = secret::daemon_folder()?;
+    let why = format!("no daemon with --cache is at {}", folder.display());
+    Some(Refusal::final_one(why))
+}
+
+/// Why the daemon's cache is not used.
 pub(crate) fn of_daemon(unjoined: Unjoined) -> Option<Refusal> {
     let (why, can_mend) = match unjoined {
-        Unjoined::Nobody => return None,
+        Unjoined::Nobody => return of_no_daemon(),
         Unjoined::Silent => {
             ("it does not answer; it may be stopped: end it, and start it again".into(), true)
         }

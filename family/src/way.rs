@@ -260,10 +260,10 @@ impl Silence {
     }
 }
 
-/// The cache of the user's daemon. The error is empty if there is no daemon.
+/// The cache of the user's daemon. The error is empty if no daemon is wanted.
 fn of_daemon(recipe: &Recipe, patience: Duration) -> Result<FarSession, Option<Refusal>> {
     static SILENCE: Silence = Silence(Mutex::new(None));
-    let socket = host::socket().ok_or(None)?;
+    let socket = host::socket().ok_or_else(sharing::of_no_daemon)?;
     if let Some(name) = recipe.relative() {
         let why = format!(
             "the daemon's cache is not used: {name} is a relative path, and the daemon has another working folder: \
