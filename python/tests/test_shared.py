@@ -153,10 +153,13 @@ def test_a_store_says_which_cache_it_reads(tmp_path: Path, monkeypatch: pytest.M
     assert foretell.Store(data).sharing == ("alone", None)
     first = start(data)
     store = foretell.Store(data, budget="16MiB", shared=True)
-    assert store.sharing == ("other", None)
+    why = f"no daemon with --cache is at {tmp_path / 'none'}"
+    assert store.sharing == ("other", why)
     first.kill()
     first.wait()
-    until(lambda: store.sharing == ("here", None), "the next family has its cache in this process")
+    until(lambda: store.sharing == ("here", why), "the next family has its cache in this process")
+    monkeypatch.setenv("FORETELL_DAEMON", "")
+    assert foretell.Store(data, shared=True).sharing.why is None
 
 
 def test_a_refusal_that_can_be_mended_is_told(
