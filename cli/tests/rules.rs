@@ -202,10 +202,10 @@ fn the_parts_of_a_strided_file_are_read_ahead_and_no_others() {
     assert_eq!(figures["rules"]["files"], 1, "{figures}");
     let blocks = ahead(&figures);
     assert!((1..=24 * 8).contains(&blocks), "{figures}");
-    assert_eq!(
-        (&figures["blocks"]["wasted"], &figures["blocks"]["refused"]),
-        (&0.into(), &0.into())
-    );
+    assert_eq!(figures["blocks"]["refused"], 0, "{figures}");
+    // On a busy machine the program may overtake the last fetch of a part.
+    let wasted = figures["blocks"]["wasted"].as_u64().expect("a number");
+    assert!(wasted < 8, "{figures}");
 }
 
 #[test]
