@@ -107,7 +107,7 @@ impl Cache {
         let _resizing = shared.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         let block_bytes = shared.block_bytes as u64;
         let frames = bytes / block_bytes;
-        // Without the engine's lock: they are nobody's.
+        // Without the engine's lock: no block is in these frames any more.
         let give_back = |runs: Vec<Range<Frame>>| {
             runs.into_iter().for_each(|run| shared.slab.give_back(run));
         };
@@ -235,8 +235,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// The same for a program whose reads come from the kernel, through its page cache. The kernel reads ahead by itself, beyond
-    /// the ends of hints, too.
+    /// This session, for a program that reads through the kernel's page cache. Its reads are then the kernel's, which also reads
+    /// ahead beyond the ends of hints.
     pub fn through_kernel(self) -> Session {
         Session { is_kernels: true, ..self }
     }

@@ -40,8 +40,8 @@ impl Mapping {
         Ok(Mapping { base, bytes, reserved: (base, bytes) })
     }
 
-    /// The first bytes of files, one behind the other, shared with all who map them. Each has a number of bytes that is a
-    /// multiple of a page, but for the last.
+    /// Maps the given number of bytes from the beginning of each file, one file after another, shared with all processes that map
+    /// them. All numbers but the last are multiples of a page.
     ///
     /// # Errors
     /// Those of `mmap`.

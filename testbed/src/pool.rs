@@ -73,20 +73,19 @@ pub(crate) struct Sender(Arc<(Mutex<Queue>, Condvar)>);
 impl Sender {
     /// Leaves a task. Does nothing once the pool is closed, as the kernel then no longer listens.
     pub(crate) fn send(&self, task: Task) {
-        let (queue, more) = &*self.0;
-        let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
-        if !queue.closed {
-            queue.tasks.push_back(task);
-            more.notify_one();
-        }
+        self.leave(|queue| queue.tasks.push_back(task));
     }
 
     /// Leaves a task that waits for the backing folder's disk.
     pub(crate) fn send_sync(&self, task: Task) {
+        self.leave(|queue| queue.syncs.push_back(task));
+    }
+
+    fn leave(&self, push: impl FnOnce(&mut Queue)) {
         let (queue, more) = &*self.0;
         let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
         if !queue.closed {
-            queue.syncs.push_back(task);
+            push(&mut queue);
             more.notify_one();
         }
     }

@@ -122,14 +122,20 @@ fn answer(mut client: &UnixStream, said: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-#[test]
-fn a_client_of_another_version_is_refused_and_told_of() {
-    let folder = tempfile::tempdir().expect("a folder");
+/// A host that lets clients join once the gate is dropped, and where it tells of those who are refused.
+fn guarded(folder: &Path) -> (Host, Sender<()>, Receiver<String>) {
     let of_host = HostOptions { cache: OPTIONS, gives_back: false, socket: None };
     let (tell, told) = channel();
     let (gate, passes) = channel();
     let admission = Telling(Mutex::new(passes), tell);
-    let host = Host::start(of_host, folder.path(), Box::new(admission)).expect("it begins");
+    let host = Host::start(of_host, folder, Box::new(admission)).expect("it begins");
+    (host, gate, told)
+}
+
+#[test]
+fn a_client_of_another_version_is_refused_and_told_of() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (host, gate, told) = guarded(folder.path());
     drop(gate);
     let client = UnixStream::connect(folder.path().join(HOST_SOCKET)).expect("it listens");
     // A hello: its length, its kind, the version, and an empty recipe.
@@ -144,11 +150,7 @@ fn a_client_of_another_version_is_refused_and_told_of() {
 #[test]
 fn clients_that_wait_when_it_ends_are_refused_in_words() {
     let folder = tempfile::tempdir().expect("a folder");
-    let of_host = HostOptions { cache: OPTIONS, gives_back: false, socket: None };
-    let (tell, told) = channel();
-    let (gate, passes) = channel();
-    let admission = Telling(Mutex::new(passes), tell);
-    let host = Host::start(of_host, folder.path(), Box::new(admission)).expect("it begins");
+    let (host, gate, told) = guarded(folder.path());
     let connect = || UnixStream::connect(folder.path().join(HOST_SOCKET)).expect("it listens");
     // It is busy with others, so that the last one waits.
     let _others = [(); HEARD_MAX].map(|()| connect());

@@ -14,7 +14,7 @@ impl World {
                 for frame in self.engine.shrink(now, frames, most, &mut todo).into_iter().flatten()
                 {
                     assert!(self.slab.is_free(frame), "somebody reads it");
-                    // SAFETY: it is nobody's from now on.
+                    // SAFETY: no block is in this frame any more.
                     unsafe { self.slab.data(frame).write_bytes(0, BLOCK) };
                 }
             }
