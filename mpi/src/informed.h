@@ -1,0 +1,37 @@
+/*
+ * Informed reads: a call's portion of the view is disclosed, read range by range, and followed by what will be read next.
+ */
+#ifndef FORETELL_MPI_INFORMED_H
+#define FORETELL_MPI_INFORMED_H
+
+#include "file.h"
+
+/* The arguments of a read, as they came. */
+struct call {
+    word file;
+    bool is_explicit; /* an offset is given; else the individual pointer counts, and moves */
+    int64_t at;       /* the offset, in etypes */
+    void *to;
+    int64_t count;
+    word type, status;
+};
+
+/* Reads the call's portion. False: nothing of it counts, and the MPI's own independent call must do it. */
+bool informed_read(struct file *file, const struct call *call);
+
+/* Discloses the call's portion, which the MPI reads, and takes it as read. */
+void informed_announce(struct file *file, const struct call *call);
+
+/* Discloses what a call by the shared pointer and the next ones will read, if this rank tells for its node. */
+void informed_announce_shared(struct file *file, const struct call *call);
+
+/* Discloses the first copy of a new view. */
+void informed_announce_view(struct file *file);
+
+/* The beginning of a split read: discloses its portion, and moves the individual pointer behind it. False: not possible. */
+bool informed_begin(struct file *file, const struct call *call);
+
+/* Bytes of the call's data; 0 if they cannot be told. */
+uint64_t informed_bytes(const struct call *call);
+
+#endif

@@ -1,0 +1,122 @@
+#include "outlook.h"
+
+/* Ranges of one message. */
+#define SEGMENTS 512
+
+/* Moves a front over a range of the file. */
+static void pass(struct front *front, struct range range)
+{
+    int64_t first = range.offset_bytes / (int64_t)BLOCK_BYTES;
+    int64_t last = (range.offset_bytes + (int64_t)range.length_bytes - 1) / (int64_t)BLOCK_BYTES;
+    front->blocks += (uint64_t)(last - first) + (first != front->last_block);
+    front->last_block = last;
+}
+
+static uint64_t blocks_ahead(const struct outlook *outlook)
+{
+    return outlook->ahead.blocks - outlook->read.blocks;
+}
+
+static uint64_t bytes_ahead(const struct outlook *outlook)
+{
+    return outlook->ahead.cursor.position_bytes - outlook->read.cursor.position_bytes;
+}
+
+/* How many bytes of data may be disclosed in one range from here on. */
+static uint64_t room(const struct outlook *outlook)
+{
+    uint64_t position = outlook->ahead.cursor.position_bytes;
+    if (position >= outlook->end_bytes || bytes_ahead(outlook) >= outlook->budget_bytes ||
+        blocks_ahead(outlook) >= outlook->depth_blocks)
+        return 0;
+    uint64_t most = outlook->end_bytes - position;
+    uint64_t budget = outlook->budget_bytes - bytes_ahead(outlook);
+    uint64_t depth = outlook->depth_blocks - blocks_ahead(outlook);
+    most = budget < most ? budget : most;
+    return depth < most / BLOCK_BYTES ? depth * BLOCK_BYTES : most;
+}
+
+static void send(struct outlook *outlook, const struct foretell_segment *segments, size_t count)
+{
+    if (count == 0)
+        return;
+    enum foretell_result result =
+        foretell_stream_segments(outlook->stream, outlook->path, segments, count);
+    if (result == FORETELL_NO_MANAGER) {
+        foretell_stream_close(outlook->stream);
+        outlook->stream = NULL;
+    }
+}
+
+static void disclose(struct outlook *outlook)
+{
+    struct foretell_segment segments[SEGMENTS];
+    size_t count = 0;
+    uint64_t most;
+    while (outlook->stream != NULL && (most = room(outlook)) > 0) {
+        struct front ahead = outlook->ahead;
+        struct range range = view_next(outlook->view, &ahead.cursor, most);
+        if (range.offset_bytes >= outlook->file_bytes ||
+            (int64_t)range.length_bytes > outlook->file_bytes - range.offset_bytes) {
+            outlook->end_bytes = outlook->ahead.cursor.position_bytes;
+            break;
+        }
+        pass(&ahead, range);
+        outlook->ahead = ahead;
+        segments[count++] =
+            (struct foretell_segment){(uint64_t)range.offset_bytes, range.length_bytes};
+        outlook->disclosed_bytes += range.length_bytes;
+        if (count == SEGMENTS) {
+            send(outlook, segments, count);
+            count = 0;
+        }
+    }
+    send(outlook, segments, count);
+}
+
+/* Whether enough has been read for another message: an eighth of what may be disclosed. */
+static bool is_due(const struct outlook *outlook)
+{
+    if (outlook->depth_blocks != DEPTH_BY_MANAGER)
+        return outlook->depth_blocks - blocks_ahead(outlook) > outlook->depth_blocks / 8;
+    return outlook->budget_bytes - bytes_ahead(outlook) > outlook->budget_bytes / 8;
+}
+
+void outlook_begin(struct outlook *outlook, uint64_t start_bytes, uint64_t end_bytes)
+{
+    if (!outlook->is_open || outlook->read.cursor.position_bytes != start_bytes) {
+        outlook_cancel(outlook);
+        outlook->read =
+            (struct front){.cursor = view_seek(outlook->view, start_bytes), .last_block = -1};
+        outlook->ahead = outlook->read;
+        outlook->is_open = true;
+    }
+    outlook_extend(outlook, end_bytes);
+}
+
+void outlook_extend(struct outlook *outlook, uint64_t end_bytes)
+{
+    outlook->end_bytes = end_bytes;
+    if (outlook->stream != NULL)
+        disclose(outlook);
+}
+
+void outlook_read(struct outlook *outlook, uint64_t bytes)
+{
+    while (bytes > 0) {
+        struct range range = view_next(outlook->view, &outlook->read.cursor, bytes);
+        pass(&outlook->read, range);
+        bytes -= range.length_bytes;
+    }
+    if (outlook->read.cursor.position_bytes > outlook->ahead.cursor.position_bytes)
+        outlook->ahead = outlook->read;
+    if (outlook->stream != NULL && is_due(outlook))
+        disclose(outlook);
+}
+
+void outlook_cancel(struct outlook *outlook)
+{
+    if (outlook->is_open && bytes_ahead(outlook) > 0)
+        (void)foretell_stream_cancel(outlook->stream);
+    outlook->is_open = false;
+}
