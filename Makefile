@@ -76,6 +76,8 @@ install-files:
 	install -Dm755 $(TARGET_DIR)/release/foretell "$(DESTDIR)$(PREFIX)/bin/foretell"
 	install -Dm755 $(TARGET_DIR)/release/libforetell_preload.so \
 		"$(DESTDIR)$(PREFIX)/lib/foretell/libforetell_preload.so"
+	install -Dm755 $(TARGET_DIR)/release/libforetell_mpi.so \
+		"$(DESTDIR)$(PREFIX)/lib/foretell/libforetell_mpi.so"
 	install -Dm755 $(TARGET_DIR)/release/foretell-tools "$(DESTDIR)$(PREFIX)/lib/foretell/foretell-tools"
 	install -Dm755 $(TARGET_DIR)/release/libforetell.so "$(DESTDIR)$(PREFIX)/lib/libforetell.so"
 	install -Dm644 $(TARGET_DIR)/release/libforetell.a "$(DESTDIR)$(PREFIX)/lib/libforetell.a"

@@ -11,7 +11,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use foretell_protocol::layout::INTEREST_MPI;
 use foretell_protocol::{PRELOAD_VARIABLE, SOCKET_VARIABLE};
+
+use crate::library;
 
 /// The dynamic linker's list of libraries to preload. Of several entries it takes the last.
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
@@ -104,6 +107,10 @@ pub(crate) fn block(
     let mut value = PRELOAD.to_vec();
     if let Some(own) = own.filter(|own| !own.is_empty()) {
         value.extend_from_slice(own);
+        value.push(b':');
+    }
+    if interest & INTEREST_MPI != 0 {
+        value.extend_from_slice(library::for_mpi(library).as_os_str().as_bytes());
         value.push(b':');
     }
     value.extend_from_slice(library.as_os_str().as_bytes());

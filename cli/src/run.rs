@@ -15,7 +15,7 @@ pub(crate) mod plan;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use foretell_manager::opens::Opens;
 use foretell_manager::{Fault, ManagerState, Options, Report};
-use foretell_protocol::layout::{INTEREST_NAMES, INTEREST_READS};
+use foretell_protocol::layout::{INTEREST_MPI, INTEREST_NAMES, INTEREST_READS};
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, waitid};
 
 use self::hints::HintArgs;
@@ -110,6 +110,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "no-hints")]
     rules: Option<PathBuf>,
 
+    /// Take the MPI-IO calls of PROGRAM and of what it starts: the views of its ranks become hints (the default if PROGRAM is
+    /// mpiexec, mpirun, …)
+    #[arg(long, conflicts_with = "no-hints")]
+    mpi: bool,
+
     /// Print no summary and no warning. Without --json and --explain, foretell's own process then becomes PROGRAM, which has
     /// the pid and the parent that it would have without foretell
     #[arg(short, long)]
@@ -150,6 +155,7 @@ impl RunArgs {
             replay: None,
             map: Vec::new(),
             rules: None,
+            mpi: false,
             quiet,
             json,
             record: Some(record),
@@ -187,6 +193,22 @@ fn check_outputs(args: &RunArgs) -> Result<(), String> {
     output_file::check_apart(&read, &written.collect::<Vec<Named>>())
 }
 
+/// Whether the library for MPI-IO goes along.
+///
+/// # Errors
+/// It is asked for and missing.
+fn takes_mpi(args: &RunArgs, library: &Path) -> Result<bool, String> {
+    let is_launcher = args.command.first().is_some_and(|program| library::is_mpi_launcher(program));
+    if !args.hints.may_prefetch() || !(args.mpi || is_launcher) {
+        return Ok(false);
+    }
+    let library = library::for_mpi(library);
+    if library.exists() || !args.mpi {
+        return Ok(library.exists());
+    }
+    Err(format!("{} is missing; build or install again", library.display()))
+}
+
 /// Runs the program and ends as it ended; returns only on failure. The command is that of `args` followed by
 /// `program_arguments`.
 pub(crate) fn run(
@@ -206,7 +228,8 @@ pub(crate) fn run(
     let interest = |wanted, bit| if wanted { bit } else { 0 };
     let follows_all = args.record.is_some() || args.rules.is_some();
     let interest = interest(args.hints.is_any() || follows_all, INTEREST_READS)
-        | interest(plan.counts_names || follows_all, INTEREST_NAMES);
+        | interest(plan.counts_names || follows_all, INTEREST_NAMES)
+        | interest(takes_mpi(args, &library).map_err(own_failure)?, INTEREST_MPI);
     let channel = channel(args, plan.observes);
     let (reader, writer) = channel.map(|channel| (channel.reader, channel.writer)).unzip();
     let needs_own = args.needs_own_manager() || !plan.can_be_given();

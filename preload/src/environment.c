@@ -16,7 +16,8 @@
  *   LD_TRACE_LOADED_OBJECTS              the same: ld.so lists what it loads, as for ldd
  *   something unreadable                 the same: execve says EFAULT
  *   else, and the library does not fit   the same, counted as left alone
- *   else                                 the same and two entries at the end
+ *   else                                 the same and two entries at the end; the first also names the library
+ *                                        for MPI-IO, if `foretell run` asks for it (FORETELL_INTEREST_MPI)
  *
  * While the manager asks for it (skips_repeated), a file that is executed again and again gets the library in one of
  * SKIPPED_OF times only: to follow a program costs some 0.3 ms, and the manager sees that programs hardly wait. The first
@@ -50,6 +51,8 @@
 /* sun_path has room for 108 bytes. */
 #define ADDRESS_BYTES 108u
 #define NUMBERS 6u
+/* In the folder of this library. */
+#define MPI_LIBRARY "libforetell_mpi.so"
 #define PRIVATE_BYTES (sizeof PRIVATE + NUMBERS * 17u + ADDRESS_BYTES)
 
 enum handing {
@@ -303,6 +306,11 @@ static void add(struct environment *environment, char *const envp[])
         to += seen->preload_bytes;
         *to++ = ':';
     }
+    if ((introduction.interest & FORETELL_INTEREST_MPI) != 0) {
+        const char *slash = strrchr(library.path, '/');
+        to = mempcpy(to, library.path, (size_t)(slash + 1 - library.path));
+        to = stpcpy(to, MPI_LIBRARY ":");
+    }
     (void)strcpy(to, library.path);
     if (seen->count > 0)
         memcpy(variables, envp, seen->count * sizeof *variables);
@@ -394,7 +402,7 @@ static bool take_memory(struct environment *environment, size_t bytes)
 static size_t work_bytes(const struct survey *seen)
 {
     return sizeof(struct work) + (seen->count + 3) * sizeof(char *) + PRIVATE_BYTES +
-           sizeof PRELOAD + seen->preload_bytes + 1 + strlen(library.path);
+           sizeof PRELOAD + seen->preload_bytes + 1 + 2 * strlen(library.path) + sizeof MPI_LIBRARY;
 }
 
 /* B, where the library may go along. */

@@ -61,6 +61,7 @@
 /* What the manager wants to know, besides counters and advice: bits. */
 #define FORETELL_INTEREST_READS 1u /* READ and OPEN records */
 #define FORETELL_INTEREST_NAMES 2u /* TOUCH records */
+#define FORETELL_INTEREST_MPI 4u   /* no records: the library for MPI-IO goes along, from the same folder */
 
 /* Kinds of records. */
 #define FORETELL_RECORD_READ 1u

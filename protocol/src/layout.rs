@@ -47,6 +47,8 @@ pub const RECORD_ADVICE: u32 = 5;
 pub const INTEREST_READS: u32 = 1;
 /// Interest in calls that name a path.
 pub const INTEREST_NAMES: u32 = 2;
+/// No records: the library for MPI-IO goes along.
+pub const INTEREST_MPI: u32 = 4;
 /// Touch flag: attributes were asked for.
 pub const TOUCH_STAT: u32 = 1;
 /// Touch flag: a symbolic link was read.
