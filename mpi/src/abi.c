@@ -40,7 +40,6 @@ static const struct abi MPICH = {
     .int64 = 0x4c00083a,
     .min = 0x58000002,
     .max = 0x58000001,
-    .sum = 0x58000003,
     .comm_null = 0x04000000,
     .type_null = 0x0c000000,
     .info_null = 0x1c000000,
@@ -104,7 +103,6 @@ static const struct abi MPI_5 = {
     .int64 = 0x258,
     .min = 0x22,
     .max = 0x23,
-    .sum = 0x21,
     .comm_null = 0x100,
     .type_null = 0x200,
     .info_null = 0x130,
@@ -180,11 +178,10 @@ static void find(void)
         running.int64 = (word)dlsym(library, "ompi_mpi_int64_t");
         running.min = (word)dlsym(library, "ompi_mpi_op_min");
         running.max = (word)dlsym(library, "ompi_mpi_op_max");
-        running.sum = (word)dlsym(library, "ompi_mpi_op_sum");
         running.comm_null = (word)dlsym(library, "ompi_mpi_comm_null");
         running.type_null = (word)dlsym(library, "ompi_mpi_datatype_null");
         running.info_null = (word)dlsym(library, "ompi_mpi_info_null");
-        running.is_known = running.int64 && running.min && running.max && running.sum;
+        running.is_known = running.int64 && running.min && running.max;
     } else if (is_of_mpi_5((const void *)PMPI.File_open)) {
         running = MPI_5;
     } else if (is_like_mpich()) {

@@ -47,7 +47,7 @@ struct abi {
     int order_fortran, distribute_block, distribute_cyclic, distribute_none, distribute_default;
     int mode_read_only, modes_passed; /* the latter: modes in which a file is left alone */
     int seek_set;
-    word byte, int64, min, max, sum, comm_null, type_null, info_null, status_ignore;
+    word byte, int64, min, max, comm_null, type_null, info_null, status_ignore;
 };
 
 /* The functions that this library calls, and those that it only passes on to. */

@@ -22,7 +22,7 @@ static uint64_t bytes_ahead(const struct outlook *outlook)
     return outlook->ahead.cursor.position_bytes - outlook->read.cursor.position_bytes;
 }
 
-/* How many bytes of data may be disclosed in one range from here on. */
+/* How many bytes of data may be disclosed in one range from here on, as far as the budget and the end go. */
 static uint64_t room(const struct outlook *outlook)
 {
     uint64_t position = outlook->ahead.cursor.position_bytes;
@@ -31,9 +31,41 @@ static uint64_t room(const struct outlook *outlook)
         return 0;
     uint64_t most = outlook->end_bytes - position;
     uint64_t budget = outlook->budget_bytes - bytes_ahead(outlook);
-    uint64_t depth = outlook->depth_blocks - blocks_ahead(outlook);
-    most = budget < most ? budget : most;
-    return depth < most / BLOCK_BYTES ? depth * BLOCK_BYTES : most;
+    return budget < most ? budget : most;
+}
+
+/* How long a range may be: up to the end of the file, and to where the depth ends. */
+static uint64_t bounded(const struct outlook *outlook, struct range range)
+{
+    int64_t in_file = outlook->file_bytes - range.offset_bytes;
+    if (in_file <= 0)
+        return 0;
+    uint64_t bytes = range.length_bytes < (uint64_t)in_file ? range.length_bytes : (uint64_t)in_file;
+    if (outlook->depth_blocks == DEPTH_BY_MANAGER)
+        return bytes;
+    uint64_t first = (uint64_t)range.offset_bytes / BLOCK_BYTES;
+    uint64_t blocks = outlook->depth_blocks - blocks_ahead(outlook);
+    blocks += (int64_t)first == outlook->ahead.last_block;
+    if (blocks > bytes / BLOCK_BYTES + 1)
+        return bytes;
+    uint64_t in_depth = (first + blocks) * BLOCK_BYTES - (uint64_t)range.offset_bytes;
+    return in_depth < bytes ? in_depth : bytes;
+}
+
+/* The next range that may be disclosed, of at most `most` bytes; of none if it lies beyond the file. */
+static struct range next_range(struct outlook *outlook, uint64_t most)
+{
+    struct cursor cursor = outlook->ahead.cursor;
+    struct range range = view_next(outlook->view, &cursor, most);
+    uint64_t bytes = bounded(outlook, range);
+    if (bytes == 0)
+        return (struct range){0};
+    if (bytes < range.length_bytes)
+        range = view_next(outlook->view, &outlook->ahead.cursor, bytes);
+    else
+        outlook->ahead.cursor = cursor;
+    pass(&outlook->ahead, range);
+    return range;
 }
 
 static void send(struct outlook *outlook, const struct foretell_segment *segments, size_t count)
@@ -54,15 +86,11 @@ static void disclose(struct outlook *outlook)
     size_t count = 0;
     uint64_t most;
     while (outlook->stream != NULL && (most = room(outlook)) > 0) {
-        struct front ahead = outlook->ahead;
-        struct range range = view_next(outlook->view, &ahead.cursor, most);
-        if (range.offset_bytes >= outlook->file_bytes ||
-            (int64_t)range.length_bytes > outlook->file_bytes - range.offset_bytes) {
+        struct range range = next_range(outlook, most);
+        if (range.length_bytes == 0) {
             outlook->end_bytes = outlook->ahead.cursor.position_bytes;
             break;
         }
-        pass(&ahead, range);
-        outlook->ahead = ahead;
         segments[count++] =
             (struct foretell_segment){(uint64_t)range.offset_bytes, range.length_bytes};
         outlook->disclosed_bytes += range.length_bytes;
