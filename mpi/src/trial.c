@@ -44,10 +44,19 @@ void trial_remember(dev_t device, int ranks, const struct trial *trial)
     (void)pthread_mutex_unlock(&lock);
 }
 
+static bool is_informed(int64_t phase)
+{
+    return phase == TRIAL_INFORMED || (phase < TRIAL_PHASES && phase % 3 != 2);
+}
+
 bool trial_is_informed(const struct trial *trial)
 {
-    return trial->phase == TRIAL_INFORMED ||
-           (trial->phase < TRIAL_PHASES && trial->phase % 3 != 0);
+    return is_informed(trial->phase);
+}
+
+bool trial_foresees(const struct trial *trial)
+{
+    return trial->phase >= TRIAL_PHASES ? trial->phase == TRIAL_INFORMED : is_informed(trial->phase + 1);
 }
 
 static void take(double *least, double now)
@@ -62,18 +71,26 @@ static void decide(struct trial *trial, word comm, int ranks)
     int64_t own[2] = {(int64_t)(trial->collective_ns_per_byte * 1000),
                       (int64_t)(trial->informed_ns_per_byte * 1000)};
     int64_t slowest[2] = {own[0], own[1]};
-    bool is_known = ranks == 1 || PMPI.Allreduce(own, slowest, 2, mpi()->int64, mpi()->max, comm) == 0;
-    trial->phase = is_known && slowest[1] < slowest[0] ? TRIAL_INFORMED : TRIAL_COLLECTIVE;
+    if (ranks > 1 && PMPI.Allreduce(own, slowest, 2, mpi()->int64, mpi()->max, comm) != 0)
+        trial->phase = TRIAL_COLLECTIVE;
+    else if ((double)slowest[1] * CLEARLY < (double)slowest[0])
+        trial->phase = TRIAL_INFORMED;
+    else if ((double)slowest[0] * CLEARLY < (double)slowest[1])
+        trial->phase = TRIAL_COLLECTIVE;
+    else if (trial->phase == TRIAL_PHASES)
+        trial->phase = slowest[1] < slowest[0] ? TRIAL_INFORMED : TRIAL_COLLECTIVE;
 }
 
 void trial_ended(struct trial *trial, double ns, uint64_t bytes, word comm, int ranks)
 {
+    int64_t place = trial->phase % 3;
     if (trial->phase >= TRIAL_PHASES)
         return;
-    if (bytes > 0 && trial->phase % 3 == 0)
-        take(&trial->collective_ns_per_byte, ns / (double)bytes);
-    if (bytes > 0 && trial->phase % 3 == 2)
+    if (bytes > 0 && place == 1)
         take(&trial->informed_ns_per_byte, ns / (double)bytes);
-    if (++trial->phase == TRIAL_PHASES)
+    if (bytes > 0 && place == 2)
+        take(&trial->collective_ns_per_byte, ns / (double)bytes);
+    trial->phase++;
+    if (place == 2)
         decide(trial, comm, ranks);
 }

@@ -1,13 +1,13 @@
 /*
  * The method `auto`: both ways are measured in the first collective reads, and the faster one is kept.
  *
- * Of six calls the first and the fourth are the MPI's own, the others informed; the second and the fifth are not
- * measured, since an informed read finds the portion disclosed that the one before has announced. The better of two
- * counts, in time for each byte, of the slowest rank. What has been learned of a device by so many ranks serves their
- * next files.
+ * Of each three calls the first two are informed and the third is the MPI's own. The first is not measured: an informed
+ * read finds disclosed what the one before has foreseen. Nor does the second foresee anything, so that the third finds no
+ * help. After three calls one way may be CLEARLY faster; else the better of two counts after six. Times are for each byte,
+ * of the slowest rank. What has been learned of a device by so many ranks serves their next files.
  *
  * All ranks make the same collective calls in the same order, so they are in the same phase without a message; they
- * compare phases when a file is opened, and times when the last phase has ended.
+ * compare phases when a file is opened, and times after each third call.
  */
 #ifndef FORETELL_MPI_TRIAL_H
 #define FORETELL_MPI_TRIAL_H
@@ -28,8 +28,14 @@ struct trial trial_recall(dev_t device, int ranks);
 
 void trial_remember(dev_t device, int ranks, const struct trial *trial);
 
+/* How much faster one way must be to be chosen after three calls. */
+#define CLEARLY 1.5
+
 /* Whether the next collective call is informed. */
 bool trial_is_informed(const struct trial *trial);
+
+/* Whether the call after the next one is, or might be. */
+bool trial_foresees(const struct trial *trial);
 
 /* A collective call has ended after `ns` with `bytes` read by this rank. All ranks of `comm` call it after the same call. */
 void trial_ended(struct trial *trial, double ns, uint64_t bytes, word comm, int ranks);
