@@ -36,11 +36,13 @@ static const struct abi MPICH = {
     .mode_read_only = 2,
     .modes_passed = 16 | 256,
     .seek_set = 600,
+    .undefined = -32766,
     .byte = 0x4c00010d,
     .int64 = 0x4c00083a,
     .min = 0x58000002,
     .max = 0x58000001,
     .comm_null = 0x04000000,
+    .comm_world = 0x44000000,
     .type_null = 0x0c000000,
     .info_null = 0x1c000000,
     .status_ignore = 1,
@@ -71,6 +73,7 @@ static const struct abi OPEN_MPI = {
     .mode_read_only = 2,
     .modes_passed = 16 | 256,
     .seek_set = 600,
+    .undefined = -32766,
     .status_ignore = 0,
 };
 
@@ -99,11 +102,13 @@ static const struct abi MPI_5 = {
     .mode_read_only = 16,
     .modes_passed = 4 | 64,
     .seek_set = 403,
+    .undefined = -32766,
     .byte = 0x247,
     .int64 = 0x258,
     .min = 0x22,
     .max = 0x23,
     .comm_null = 0x100,
+    .comm_world = 0x101,
     .type_null = 0x200,
     .info_null = 0x130,
     .status_ignore = 0,
@@ -179,9 +184,10 @@ static void find(void)
         running.min = (word)dlsym(library, "ompi_mpi_op_min");
         running.max = (word)dlsym(library, "ompi_mpi_op_max");
         running.comm_null = (word)dlsym(library, "ompi_mpi_comm_null");
+        running.comm_world = (word)dlsym(library, "ompi_mpi_comm_world");
         running.type_null = (word)dlsym(library, "ompi_mpi_datatype_null");
         running.info_null = (word)dlsym(library, "ompi_mpi_info_null");
-        running.is_known = running.int64 && running.min && running.max;
+        running.is_known = running.int64 && running.min && running.max && running.comm_world;
     } else if (is_of_mpi_5((const void *)PMPI.File_open)) {
         running = MPI_5;
     } else if (is_like_mpich()) {

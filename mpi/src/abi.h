@@ -46,15 +46,16 @@ struct abi {
     int combiners[COMBINERS];
     int order_fortran, distribute_block, distribute_cyclic, distribute_none, distribute_default;
     int mode_read_only, modes_passed; /* the latter: modes in which a file is left alone */
-    int seek_set;
-    word byte, int64, min, max, comm_null, type_null, info_null, status_ignore;
+    int seek_set, undefined;
+    word byte, int64, min, max, comm_null, comm_world, type_null, info_null, status_ignore;
 };
 
 /* The functions that this library calls, and those that it only passes on to. */
 #define MPI_FUNCTIONS(X)                                                                           \
     X(Allreduce, (const void *from, void *to, int count, word type, word op, word comm))           \
     X(Comm_dup, (word comm, word *copy))                                                           \
-    X(Comm_free, (word *comm))                                                                     \
+    X(Comm_free, (word * comm))                                                                    \
+    X(Comm_group, (word comm, word *group))                                                                     \
     X(Comm_rank, (word comm, int *rank))                                                           \
     X(Comm_size, (word comm, int *size))                                                           \
     X(Comm_test_inter, (word comm, int *is_inter))                                                 \
@@ -98,6 +99,12 @@ struct abi {
     X(File_set_view,                                                                               \
       (word file, int64_t at, word unit, word type, const char *representation, word info))        \
     X(Get_library_version, (char *version, int *length))                                           \
+    X(Group_free, (word * group))                                                                  \
+    X(Group_size, (word group, int *size))                                                         \
+    X(Group_translate_ranks,                                                                       \
+      (word group, int count, const int *ranks, word other, int *others))                          \
+    X(Init, (int *count, char ***words))                                                           \
+    X(Init_thread, (int *count, char ***words, int required, int *provided))                       \
     X(Info_get, (word info, const char *key, int most, char *value, int *is_there))                \
     X(Status_set_elements_x, (word status, word type, int64_t count))                              \
     X(Type_free, (word *type))                                                                     \

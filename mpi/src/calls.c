@@ -12,6 +12,7 @@
 #include "abi.h"
 #include "file.h"
 #include "informed.h"
+#include "job.h"
 #include "report.h"
 
 #include <time.h>
@@ -34,9 +35,26 @@ static struct file *taken(word mpi_file)
     return file == NULL || file->is_foreign || file->is_atomic ? NULL : file;
 }
 
+/* Whether what is read independently, or by the MPI, is disclosed. Where collective calls are left alone there is nothing
+ * to measure. */
 static bool is_informed(const struct file *file)
 {
-    return file->settings.method == METHOD_INFORMED || file->trial.phase == TRIAL_INFORMED;
+    return file->settings.method == METHOD_INFORMED || !file->replaces_collectives ||
+           file->trial.phase == TRIAL_INFORMED;
+}
+
+/* C: for calls whose portion the MPI reads. */
+static void announce(struct file *file, const struct call *call)
+{
+    if (file != NULL && is_informed(file))
+        informed_announce(file, call);
+}
+
+static void announce_shared(const struct call *call)
+{
+    struct file *file = taken(call->file);
+    if (file != NULL && is_informed(file))
+        informed_announce_shared(file, call);
 }
 
 static int informed_or(struct file *file, const struct call *call, way *independent)
@@ -66,6 +84,10 @@ static int read_collectively(const struct call *call, way *original, way *indepe
     struct file *file = taken(call->file);
     if (file == NULL)
         return original(call);
+    if (!file->replaces_collectives) {
+        announce(file, call);
+        return original(call);
+    }
     if (file->settings.method == METHOD_INFORMED)
         return informed_or(file, call, independent);
     double start_ns = now_ns();
@@ -78,26 +100,14 @@ static int read_collectively(const struct call *call, way *original, way *indepe
     return result;
 }
 
-/* C: for calls whose portion the MPI reads. */
-static void announce(const struct call *call)
-{
-    struct file *file = taken(call->file);
-    if (file != NULL && is_informed(file))
-        informed_announce(file, call);
-}
-
-static void announce_shared(const struct call *call)
-{
-    struct file *file = taken(call->file);
-    if (file != NULL && is_informed(file))
-        informed_announce_shared(file, call);
-}
-
 /* A split read is one of the MPI's unless its beginning was taken. */
 static int split_begin(const struct call *call, way *original)
 {
     struct file *file = taken(call->file);
-    return file != NULL && is_informed(file) && informed_begin(file, call) ? 0 : original(call);
+    if (file != NULL && is_informed(file) && file->replaces_collectives && informed_begin(file, call))
+        return 0;
+    announce(file, call);
+    return original(call);
 }
 
 static int split_end(word mpi_file, void *to, word status, int (*original)(word, void *, word))
@@ -205,25 +215,25 @@ static int split_end(word mpi_file, void *to, word status, int (*original)(word,
     BY_POINTER(File_iread##c, counting)                                                            \
     {                                                                                              \
         CALL_BY_POINTER;                                                                           \
-        announce(&call);                                                                           \
+        announce(taken(file), &call);                                                              \
         return PMPI.File_iread##c(file, to, count, type, status);                                  \
     }                                                                                              \
     BY_POINTER(File_iread_all##c, counting)                                                        \
     {                                                                                              \
         CALL_BY_POINTER;                                                                           \
-        announce(&call);                                                                           \
+        announce(taken(file), &call);                                                              \
         return PMPI.File_iread_all##c(file, to, count, type, status);                              \
     }                                                                                              \
     AT(File_iread_at##c, counting)                                                                 \
     {                                                                                              \
         CALL_AT;                                                                                   \
-        announce(&call);                                                                           \
+        announce(taken(file), &call);                                                              \
         return PMPI.File_iread_at##c(file, at, to, count, type, status);                           \
     }                                                                                              \
     AT(File_iread_at_all##c, counting)                                                             \
     {                                                                                              \
         CALL_AT;                                                                                   \
-        announce(&call);                                                                           \
+        announce(taken(file), &call);                                                              \
         return PMPI.File_iread_at_all##c(file, at, to, count, type, status);                       \
     }                                                                                              \
     BY_POINTER(File_read_shared##c, counting)                                                      \
@@ -320,9 +330,24 @@ PUBLIC int MPI_File_set_atomicity(word mpi_file, int flag)
     return result;
 }
 
+PUBLIC int MPI_Init(int *count, char ***words)
+{
+    (void)mpi();
+    job_enter();
+    return PMPI.Init(count, words);
+}
+
+PUBLIC int MPI_Init_thread(int *count, char ***words, int required, int *provided)
+{
+    (void)mpi();
+    job_enter();
+    return PMPI.Init_thread(count, words, required, provided);
+}
+
 PUBLIC int MPI_Finalize(void)
 {
     (void)mpi();
+    job_leave();
     report_write();
     return PMPI.Finalize();
 }

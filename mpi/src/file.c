@@ -2,6 +2,7 @@
 
 #include "flatten.h"
 #include "gather.h"
+#include "job.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -64,24 +65,25 @@ static bool prepare_alone(struct file *file, const char *path)
     return file->bounce != NULL && file->outlook.path != NULL && file->outlook.stream != NULL;
 }
 
-/* All ranks must choose alike between a collective and an independent call, so they agree on what they can do, on the
- * method, and on how far the trial is. */
-static bool agree(struct file *file, bool can, word comm)
+/* All ranks must choose alike between a collective and an independent call. Those of a whole job agree on what they can
+ * do, on the method, and on how far the trial is; others leave collective calls alone. */
+static void agree(struct file *file, bool can, word comm)
 {
     file->trial = trial_recall(file->device, file->ranks);
     int64_t own[5] = {can, file->settings.method, -(int64_t)file->settings.method, file->trial.phase,
                       -file->trial.phase};
     int64_t least[5];
     memcpy(least, own, sizeof least);
-    if (file->ranks > 1 && PMPI.Allreduce(own, least, 5, mpi()->int64, mpi()->min, comm) != 0)
-        return false;
+    if (file->ranks > 1 && (!job_is_whole(comm) ||
+                            PMPI.Allreduce(own, least, 5, mpi()->int64, mpi()->min, comm) != 0))
+        return;
     if (least[1] != -least[2]) /* a hint that is not the same everywhere */
-        file->settings.method = METHOD_COLLECTIVE;
+        return;
     if (least[3] != -least[4])
         file->trial = (struct trial){0};
     if (least[0] == 0 || file->settings.method == METHOD_COLLECTIVE)
-        return false;
-    return file->ranks == 1 || PMPI.Comm_dup(comm, &file->comm) == 0;
+        return;
+    file->replaces_collectives = file->ranks == 1 || PMPI.Comm_dup(comm, &file->comm) == 0;
 }
 
 struct file *file_prepare(word comm, const char *path, int mode, word info)
@@ -93,19 +95,19 @@ struct file *file_prepare(word comm, const char *path, int mode, word info)
         PMPI.Comm_test_inter(comm, &is_inter) != 0 || is_inter)
         return NULL;
     struct file *file = calloc(1, sizeof *file);
-    struct file none = {.fd = -1}; /* without memory the agreement is still joined */
+    struct file none = {0}; /* without memory the agreement is still joined */
     struct file *own = file != NULL ? file : &none;
     own->fd = -1;
     own->comm = abi->comm_null;
     own->settings = settings_default();
     settings_apply(&own->settings, info);
-    if (PMPI.Comm_rank(comm, &own->rank) != 0 || PMPI.Comm_size(comm, &own->ranks) != 0) {
-        free(file);
-        return NULL;
+    bool can = false;
+    if (PMPI.Comm_rank(comm, &own->rank) == 0 && PMPI.Comm_size(comm, &own->ranks) == 0) {
+        own->is_node_leader = is_first_on_node(own->rank);
+        can = file != NULL && own->settings.method != METHOD_COLLECTIVE && prepare_alone(own, path);
+        agree(own, can, comm);
     }
-    own->is_node_leader = is_first_on_node(own->rank);
-    bool can = file != NULL && own->settings.method != METHOD_COLLECTIVE && prepare_alone(own, path);
-    if (agree(own, can, comm))
+    if (can)
         return file;
     if (file != NULL)
         file_free(file);

@@ -27,6 +27,7 @@ struct file {
     dev_t device;
     word comm; /* a copy, for agreements of `auto`; mpi()->comm_null if there is one rank */
     int rank, ranks;
+    bool replaces_collectives; /* all ranks do, or none: see `agree` */
     bool is_node_leader; /* discloses what is read by a shared pointer */
     bool is_atomic, is_foreign; /* on all ranks: atomic mode, or another representation of data than the machine's */
     bool passes;         /* on this rank: its view is not understood, so its informed reads are the MPI's independent ones */
@@ -42,7 +43,8 @@ struct file {
     unsigned steps; /* in a row that were foreseen */
 };
 
-/* Before the MPI opens the file: what this rank could do. Collective in `comm`. NULL: the file is left alone, on all ranks. */
+/* Before the MPI opens the file: what this rank could do. Collective in `comm`. NULL: this rank leaves
+ * the file alone. */
 struct file *file_prepare(word comm, const char *path, int mode, word info);
 
 /* The MPI has opened it. */

@@ -138,7 +138,8 @@ static bool read_locked(struct file *file, const struct call *call)
     int64_t bytes = (int64_t)(portion.end_bytes - portion.start_bytes);
     if (call->status != mpi()->status_ignore)
         (void)PMPI.Status_set_elements_x(call->status, mpi()->byte, bytes);
-    if (file->settings.method == METHOD_INFORMED || trial_foresees(&file->trial))
+    if (file->settings.method == METHOD_INFORMED || !file->replaces_collectives ||
+        trial_foresees(&file->trial))
         foresee(file, call, &portion);
     report_read((uint64_t)bytes);
     return true;

@@ -56,6 +56,8 @@ int main(void)
     SAME(abi->min, MPI_MIN);
     SAME(abi->max, MPI_MAX);
     SAME(abi->comm_null, MPI_COMM_NULL);
+    SAME(abi->comm_world, MPI_COMM_WORLD);
+    SAME(abi->undefined, MPI_UNDEFINED);
     SAME(abi->type_null, MPI_DATATYPE_NULL);
     SAME(abi->info_null, MPI_INFO_NULL);
     SAME(abi->status_ignore, MPI_STATUS_IGNORE);

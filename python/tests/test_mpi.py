@@ -116,6 +116,31 @@ def test_mpi4py_reads_the_same(
     assert (informed > 0) == (method == "informed" or method == "auto")
 
 
+def test_a_rank_without_the_library_is_not_waited_for(
+    data: Path, tmp_path: Path, command: Path
+) -> None:
+    program = tmp_path / "reader.py"
+    program.write_text(READER.format(samples=SAMPLES, size=SAMPLE_BYTES))
+    reader = [sys.executable, str(program), str(data), "informed"]
+    report = tmp_path / "report"
+    words = ["-n", "1", "env", "FORETELL_SOCKET=", *reader, ":", "-n", "1", *reader]
+    run = subprocess.run(
+        [command, "run", "-q", "--", MPIEXEC, *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "FORETELL_MPI_REPORT": str(report)},
+        timeout=120,
+    )
+    assert run.returncode == 0, run.stderr
+    lines = sorted(run.stdout.splitlines())
+    assert [line.split()[2] for line in lines] == ["False", "True"]
+    plain = ranks([str(program), str(data), "informed"], 2, [])
+    assert [line.split()[:2] for line in lines] == [line.split()[:2] for line in plain]
+    (line,) = [json.loads(line) for line in report.read_text().splitlines()]
+    assert line["informed_calls"] == 0
+    assert line["disclosed_bytes"] > 0
+
+
 DISCLOSER = """
 import sys
 import foretell

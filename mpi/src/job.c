@@ -1,0 +1,190 @@
+#include "job.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Ranks of one node, at most. */
+#define RANKS_MAX 65536
+#define SHARED "/dev/shm"
+#define PREFIX "foretell-mpi-"
+
+enum { UNDECIDED, WHOLE, NOT_WHOLE };
+
+struct table {
+    uint32_t decision;
+    uint32_t entered; /* of `ranks` */
+    uint32_t ranks[RANKS_MAX]; /* pages that are not written take no memory */
+};
+
+static struct table *table;
+static char name[128];
+
+static int number(const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const char *text = getenv(names[i]);
+        char *end;
+        long value = text != NULL ? strtol(text, &end, 10) : -1;
+        if (text != NULL && *text != 0 && *end == 0 && value >= 0 && value < RANKS_MAX)
+            return (int)value;
+    }
+    return -1;
+}
+
+/* When a process began, in ticks since the machine did; 0 if there is none. */
+static unsigned long long began(long pid)
+{
+    char path[64], text[1024];
+    (void)snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    ssize_t bytes = read(fd, text, sizeof text - 1);
+    (void)close(fd);
+    text[bytes > 0 ? bytes : 0] = 0;
+    char *at = strrchr(text, ')'); /* behind the name, which may hold anything */
+    unsigned long long ticks = 0;
+    for (int field = 3; at != NULL && field <= 22; field++)
+        at = strchr(at + 1, ' ');
+    if (at != NULL)
+        ticks = strtoull(at, NULL, 10);
+    return ticks;
+}
+
+/* The process that has started this rank: Hydra's proxy, which is at the other end of PMI_FD, or the parent. */
+static long launcher(void)
+{
+    const char *text = getenv("PMI_FD");
+    struct ucred peer = {0};
+    socklen_t bytes = sizeof peer;
+    if (text != NULL && getsockopt(atoi(text), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.pid > 0)
+        return peer.pid;
+    return getppid();
+}
+
+static uint64_t hash(const char *text)
+{
+    uint64_t value = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    for (; text != NULL && *text != 0; text++)
+        value = (value ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    return value;
+}
+
+/* Removes the names of this user's tables whose launcher has ended. */
+static void remove_stale(void)
+{
+    char own[64];
+    int length = snprintf(own, sizeof own, PREFIX "%u-", (unsigned)geteuid());
+    DIR *folder = opendir(SHARED);
+    if (folder == NULL)
+        return;
+    struct dirent *entry;
+    while ((entry = readdir(folder)) != NULL) {
+        long pid;
+        unsigned long long ticks;
+        if (strncmp(entry->d_name, own, (size_t)length) == 0 &&
+            sscanf(entry->d_name + length, "%ld-%llu-", &pid, &ticks) == 2 && began(pid) != ticks)
+            (void)unlinkat(dirfd(folder), entry->d_name, 0);
+    }
+    (void)closedir(folder);
+}
+
+static struct table *map(void)
+{
+    struct stat about;
+    int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return NULL;
+    void *at = MAP_FAILED;
+    if (fstat(fd, &about) == 0 && about.st_uid == geteuid() && ftruncate(fd, sizeof(struct table)) == 0)
+        at = mmap(NULL, sizeof(struct table), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    (void)close(fd);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+void job_enter(void)
+{
+    static const char *const RANKS[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"};
+    int saved = errno;
+    int rank = number(RANKS, sizeof RANKS / sizeof *RANKS);
+    if (rank >= 0 && table == NULL) {
+        long pid = launcher();
+        const char *space = getenv("PMIX_NAMESPACE"); /* of several jobs of one launcher */
+        (void)snprintf(name, sizeof name, SHARED "/" PREFIX "%u-%ld-%llu-%" PRIx64, (unsigned)geteuid(), pid,
+                       began(pid), hash(space));
+        if (rank == 0)
+            remove_stale();
+        table = map();
+        uint32_t none = 0;
+        if (table != NULL && __atomic_compare_exchange_n(&table->ranks[rank], &none, (uint32_t)getpid(),
+                                                         false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            (void)__atomic_fetch_add(&table->entered, 1, __ATOMIC_ACQ_REL);
+    }
+    errno = saved;
+}
+
+void job_leave(void)
+{
+    if (table != NULL)
+        (void)unlink(name);
+}
+
+/* Whether the table is full, decided by the first rank that asks. */
+static bool is_full(int ranks)
+{
+    if (table == NULL)
+        return false;
+    uint32_t decision = UNDECIDED;
+    bool is_all = __atomic_load_n(&table->entered, __ATOMIC_ACQUIRE) == (uint32_t)ranks;
+    if (__atomic_compare_exchange_n(&table->decision, &decision, is_all ? WHOLE : NOT_WHOLE, false,
+                                    __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        (void)unlink(name);
+        return is_all;
+    }
+    return decision == WHOLE;
+}
+
+/* Whether all ranks of `comm` are ranks of this job, and none of one that was spawned or connected. */
+static bool is_within(word comm, word world)
+{
+    word all, some;
+    int count = 0;
+    bool is_inside = false;
+    if (PMPI.Comm_group(world, &all) != 0)
+        return false;
+    if (PMPI.Comm_group(comm, &some) == 0) {
+        if (PMPI.Group_size(some, &count) == 0 && count > 0) {
+            int *ranks = calloc(2 * (size_t)count, sizeof *ranks);
+            for (int i = 0; ranks != NULL && i < count; i++)
+                ranks[i] = i;
+            is_inside =
+                ranks != NULL && PMPI.Group_translate_ranks(some, count, ranks, all, ranks + count) == 0;
+            for (int i = 0; is_inside && i < count; i++)
+                is_inside = ranks[count + i] != mpi()->undefined;
+            free(ranks);
+        }
+        (void)PMPI.Group_free(&some);
+    }
+    (void)PMPI.Group_free(&all);
+    return is_inside;
+}
+
+bool job_is_whole(word comm)
+{
+    word world = mpi()->comm_world;
+    int ranks;
+    const char *everywhere = getenv("FORETELL_MPI_EVERYWHERE");
+    if (everywhere != NULL && strcmp(everywhere, "1") == 0)
+        return true;
+    /* Which of the two answers no does not matter, but that all ranks of a communicator say the same. */
+    return PMPI.Comm_size(world, &ranks) == 0 && is_within(comm, world) && is_full(ranks);
+}
