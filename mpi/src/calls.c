@@ -35,12 +35,12 @@ static struct file *taken(word mpi_file)
     return file == NULL || file->is_foreign || file->is_atomic ? NULL : file;
 }
 
-/* Whether what is read independently, or by the MPI, is disclosed. Where collective calls are left alone there is nothing
- * to measure. */
+/* Whether reads that are not measured are informed: independent ones, split ones, and what the MPI reads. They are unless
+ * the MPI's collective reads have been found faster. */
 static bool is_informed(const struct file *file)
 {
     return file->settings.method == METHOD_INFORMED || !file->replaces_collectives ||
-           file->trial.phase == TRIAL_INFORMED;
+           file->trial.phase != TRIAL_COLLECTIVE;
 }
 
 /* C: for calls whose portion the MPI reads. */
