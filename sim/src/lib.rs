@@ -22,7 +22,8 @@
 //! * [`replay`]: a recorded run on another machine;
 //! * [`scenario`]: experiments on shared caches, and on devices of different speed;
 //! * [`predict`]: predictive caching over recorded opens;
-//! * [`collective`]: processors that read striped files together.
+//! * [`collective`]: processors that read striped files together;
+//! * [`fleet`]: nodes that read one data set of an object store.
 //!
 //! Every run is exactly repeatable: times are whole nanoseconds, and every random draw comes from a seed
 //! ([`random`]).
@@ -33,6 +34,7 @@ pub mod array;
 pub mod cache;
 pub mod collective;
 pub mod device;
+pub mod fleet;
 pub mod layout;
 pub mod machine;
 pub mod offline;

@@ -56,6 +56,26 @@ pub fn scale(uniform: u64, bound: u64) -> u64 {
     ((u128::from(uniform) * u128::from(bound)) >> 64) as u64
 }
 
+/// A pseudorandom permutation of the numbers below `count`: a Feistel network of four rounds over the next even
+/// power of two, repeated until the result is below `count` (Black and Rogaway, 2002).
+pub fn permuted(number: u64, count: u64, seed: u64) -> u64 {
+    let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
+    let half = bits.div_ceil(2).max(1);
+    let mask = (1u64 << half) - 1;
+    let mut number = number;
+    loop {
+        let (mut left, mut right) = (number >> half, number & mask);
+        for round in 0..4 {
+            let scrambled = mix(seed ^ mix(right << 3 | round)) & mask;
+            (left, right) = (right, left ^ scrambled);
+        }
+        number = left << half | right;
+        if number < count {
+            return number;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,5 +107,18 @@ mod tests {
         assert_eq!(hash(&[1, 2]), hash(&[1, 2]));
         assert_ne!(hash(&[1, 2]), hash(&[2, 1]));
         assert_ne!(hash(&[1, 2]), hash(&[1, 2, 0]));
+    }
+
+    #[test]
+    fn a_permutation_has_each_number_once() {
+        for count in [1, 2, 3, 100, 1000, 4096] {
+            let mut all: Vec<u64> = (0..count).map(|n| permuted(n, count, 9)).collect();
+            if count == 1000 {
+                let rising = all.windows(2).filter(|pair| pair[0] < pair[1]).count();
+                assert!((450..550).contains(&rising), "{rising}");
+            }
+            all.sort_unstable();
+            assert!(all.into_iter().eq(0..count));
+        }
     }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::CollectiveSpec;
 use crate::layout::{FileId, Layout};
-use crate::random::{hash, mix};
+use crate::random::{hash, permuted};
 
 /// Sectors of the aged layout's block.
 pub(super) const AGED_BLOCK_SECTORS: u64 = 16;
@@ -147,42 +147,9 @@ impl Places {
     }
 }
 
-/// A pseudorandom permutation of the numbers below `count`: a Feistel network of four rounds over the next even
-/// power of two, repeated until the result is below `count` (Black and Rogaway, 2002).
-fn permuted(number: u64, count: u64, seed: u64) -> u64 {
-    let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
-    let half = bits.div_ceil(2).max(1);
-    let mask = (1u64 << half) - 1;
-    let mut number = number;
-    loop {
-        let (mut left, mut right) = (number >> half, number & mask);
-        for round in 0..4 {
-            let scrambled = mix(seed ^ mix(right << 3 | round)) & mask;
-            (left, right) = (right, left ^ scrambled);
-        }
-        number = left << half | right;
-        if number < count {
-            return number;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_permutation_has_each_number_once() {
-        for count in [1, 2, 3, 100, 1000, 4096] {
-            let mut all: Vec<u64> = (0..count).map(|n| permuted(n, count, 9)).collect();
-            if count == 1000 {
-                let rising = all.windows(2).filter(|pair| pair[0] < pair[1]).count();
-                assert!((450..550).contains(&rising), "{rising}");
-            }
-            all.sort_unstable();
-            assert!(all.into_iter().eq(0..count));
-        }
-    }
 
     fn places(placement: Placement) -> Places {
         let spec = CollectiveSpec { placement, file_blocks: 1003, ..CollectiveSpec::paper(4) };
