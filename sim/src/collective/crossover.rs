@@ -4,6 +4,8 @@
 //! no multiple of D. So small depths are all tried in order, and only far above them does a bisection search
 //! begin. The first depth that suffices also says nothing about greater ones, so some of these are tried too.
 
+use std::collections::BTreeMap;
+
 use super::{CollectiveReport, CollectiveSpec, Method};
 
 /// The result of [`CollectiveSpec::answers`].
@@ -75,7 +77,7 @@ impl CollectiveSpec {
     }
 
     /// The depths from which prefetching equals a collective call, and reaches nearly the best throughput.
-    /// Takes about twenty runs; the spec's method and depth do not matter.
+    /// Takes up to twenty runs, and each depth once; the spec's method and depth do not matter.
     pub fn answers(&self) -> Answers {
         let call = |overlapped| {
             let spec = CollectiveSpec { method: Method::DiskDirected, overlapped, ..self.clone() };
@@ -83,10 +85,13 @@ impl CollectiveSpec {
         };
         let collective_mb_s = call(false);
         let portion = self.largest_portion_blocks();
-        let at = |depth| self.run_prefetching(depth).throughput_mb_s();
+        let mut known = BTreeMap::new();
+        let mut at = |depth| {
+            *known.entry(depth).or_insert_with(|| self.run_prefetching(depth).throughput_mb_s())
+        };
         let wanted = NEAR_BEST * at(portion);
-        let first = |wanted: f64| least_depth(4, portion, |depth| at(depth) >= wanted);
-        let crossover = first(collective_mb_s);
+        let mut first = |wanted: f64| least_depth(4, portion, |depth| at(depth) >= wanted);
+        let (crossover, near_best) = (first(collective_mb_s), first(wanted));
         let tried = crossover.map(|first| above(first, self.disks as u64, portion));
         let is_less = |&depth: &u64| at(depth) < collective_mb_s;
         Answers {
@@ -94,7 +99,7 @@ impl CollectiveSpec {
             overlapped_mb_s: call(true),
             crossover,
             less_again_at: tried.and_then(|tried| tried.into_iter().find(is_less)),
-            near_best: first(wanted).unwrap_or(portion),
+            near_best: near_best.unwrap_or(portion),
         }
     }
 }
