@@ -947,8 +947,8 @@ fn what_reproduce_cannot_do_is_said_before_it_begins() {
 
 #[test]
 fn help_fits_any_width() {
-    for command in [&[][..], &["cache"], &["replay"], &["collective"], &["predict"], &["reproduce"]]
-    {
+    let all = ["cache", "replay", "collective", "fleet", "predict", "reproduce"];
+    for command in std::iter::once(&[][..]).chain(all.iter().map(std::slice::from_ref)) {
         let help = |columns: &str| {
             let mut sim = foretell();
             sim.args(["sim"]).args(command).arg("--help").env("COLUMNS", columns);

@@ -2,7 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `cache`, `replay`, `collective`, `predict`, `reproduce` | one subcommand each |
+//! | `cache`, `replay`, `collective`, `fleet`, `predict`, `reproduce` | one subcommand each |
 //! | `replay_args`, `recorded`, `table`, `sweep_plot` | parts of `replay`: options, reading the recording, table, plot |
 //! | `figures` | where results go: `--json`, standard output |
 //! | `recording` | names, places and block sizes of recordings |
@@ -11,6 +11,7 @@
 mod cache;
 mod collective;
 mod figures;
+mod fleet;
 mod predict;
 mod recorded;
 mod recording;
@@ -48,6 +49,10 @@ enum SimCommand {
     /// 8 --pattern block-1d --sweep depth=1..64
     #[command(after_help = collective::HELP)]
     Collective(collective::CollectiveArgs),
+    /// Read one data set of an object store on many nodes, with or without shared cache servers: foretell sim fleet --nodes
+    /// 8,64,1000 --servers 0,8
+    #[command(after_help = fleet::HELP)]
+    Fleet(fleet::FleetArgs),
     /// Predict which files are opened next, and fetch them ahead:
     /// foretell sim predict --trace first.ftr,second.ftr --cache 1MiB,4MiB
     #[command(after_help = predict::help())]
@@ -63,6 +68,7 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Failure> {
         SimCommand::Cache(args) => cache::cache(args),
         SimCommand::Replay(args) => replay::replay(args),
         SimCommand::Collective(args) => collective::collective(args),
+        SimCommand::Fleet(args) => fleet::fleet(args),
         SimCommand::Predict(args) => predict::predict(args),
         SimCommand::Reproduce(args) => reproduce::reproduce(args),
     }

@@ -81,6 +81,8 @@ struct Fleet<'a> {
     from_cache: u64,
     from_tier: u64,
     from_origin: u64,
+    /// Chunks that have come from the origin.
+    arrived: u64,
     leases_ended: u64,
     without_lease: u64,
     /// When the last chunk was put.
@@ -146,6 +148,7 @@ impl<'a> Fleet<'a> {
             from_cache: 0,
             from_tier: 0,
             from_origin: 0,
+            arrived: 0,
             leases_ended: 0,
             without_lease: 0,
             put: Nanos::ZERO,
@@ -165,6 +168,9 @@ impl<'a> Fleet<'a> {
     /// The node asks for as much as it may have in flight.
     fn ask_on(&mut self, node: u32) {
         let state = &mut self.nodes[node as usize];
+        if state.is_dead {
+            return;
+        }
         while state.in_flight < self.spec.node.in_flight && state.next < state.steps {
             let chunk = self.plan.chunk(node, state.next);
             state.next += 1;
@@ -210,12 +216,7 @@ impl<'a> Fleet<'a> {
             Event::Read(node, chunk, source) => self.read(node, chunk, source),
             Event::AtServer(node, chunk) => self.at_server(node, chunk),
             Event::Leased(node, chunk) => {
-                let state = &mut self.nodes[node as usize];
-                if state.is_dead {
-                    return;
-                }
-                if node < self.spec.deaths && 2 * self.from_origin >= u64::from(self.spec.chunks) {
-                    state.is_dead = true;
+                if self.nodes[node as usize].is_dead {
                     return;
                 }
                 self.fetch(node, chunk, Source::Leased, self.now);
@@ -287,6 +288,7 @@ impl<'a> Fleet<'a> {
         }
         self.reads += 1;
         self.from_tier += u64::from(source == Source::Server);
+        self.arrived += u64::from(source != Source::Server);
         if let Some((tier, servers)) = &mut self.servers {
             if state.done.is_multiple_of(u64::from(tier.publish_chunks)) {
                 // What is in flight counts as read.
@@ -298,7 +300,23 @@ impl<'a> Fleet<'a> {
                 self.push(at, Event::Putting(chunk));
             }
         }
+        if self.spec.deaths > 0 && self.arrived == u64::from(self.spec.chunks).div_ceil(2) {
+            self.die();
+        }
         self.ask_on(node);
+    }
+
+    /// Nodes die that have leases.
+    fn die(&mut self) {
+        let Some((_, servers)) = &self.servers else { return };
+        let mut left = self.spec.deaths;
+        for lease in servers.leases.values() {
+            let holder = &mut self.nodes[lease.holder as usize];
+            if left > 0 && !holder.is_dead {
+                holder.is_dead = true;
+                left -= 1;
+            }
+        }
     }
 
     /// E.

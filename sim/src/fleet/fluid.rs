@@ -156,9 +156,6 @@ impl<'a> Fluid<'a> {
             self.advance(step, rate, misses, together, waiting);
             read += step;
             held += step * fetched;
-            if missing <= 1.0 {
-                break;
-            }
         }
         let left = reads - read;
         if left > 0.0 && self.room >= 1.0 {

@@ -159,7 +159,8 @@ pub struct FleetSpec {
     pub origin: Origin,
     /// The shared tier, if there is one.
     pub tier: Option<Tier>,
-    /// Nodes that die with the first lease that they get when half of the data has left the origin.
+    /// Nodes that die with their leases when as many chunks have come from the origin as half of the data has; fewer, if fewer
+    /// have leases.
     pub deaths: u32,
     /// Seed of the orders, and of the places of chunks on servers.
     pub seed: u64,
