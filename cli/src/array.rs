@@ -11,7 +11,7 @@ use std::thread;
 use clap::{Args, Subcommand, ValueEnum};
 use foretell_policy::queue::Order;
 use foretell_sim::device::DiskParameters;
-use foretell_testbed::{Array, ArrayOptions, Ending, LayoutKind, Report, Status};
+use foretell_testbed::{Array, ArrayOptions, Ending, LayoutKind, Places, Report, Status, Striped};
 use rustix::fs::Mode;
 use rustix::process::umask;
 
@@ -75,6 +75,15 @@ struct MountArgs {
     #[arg(long, default_value_t = LayoutKind::Sequential)]
     layout: LayoutKind,
 
+    /// Stripe each file by itself, its n-th unit on disk n mod N, as parallel file systems do, and lay it on each disk as this
+    /// layout of `foretell sim collective`: sequential, random, increasing, aged, or apart (sequential, each file anywhere)
+    #[arg(long, value_name = "PLACES", conflicts_with = "layout")]
+    places: Option<Places>,
+
+    /// With --places: bytes of a file that lie as a file of their own [default: files lie whole]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "places")]
+    portion: Option<u64>,
+
     /// Whether the first lookup of each file reads its inode from disk and, with --writable, a change of names or attributes
     /// writes the blocks of inodes and folders
     #[arg(long, value_enum, default_value_t = Switch::On)]
@@ -124,6 +133,7 @@ fn options(args: &MountArgs) -> Result<ArrayOptions, Failure> {
         outstanding: args.outstanding,
         time_scale: args.time_scale,
         layout: args.layout,
+        striped: args.places.map(|places| Striped { places, portion_bytes: args.portion }),
         metadata: args.metadata == Switch::On,
         writable: args.writable,
         seed: args.seed,
@@ -180,7 +190,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
         array.mountpoint().display(),
         options.disks,
         args.disk,
-        options.layout,
+        args.places.map_or(options.layout.name(), Places::name),
         options.order,
         if options.writable { ", writable" } else { "" },
     );

@@ -45,6 +45,7 @@ use rustix::fs::AtFlags;
 use crate::pool::{Sender, Task};
 use crate::scheduler::{Reason, Scheduler};
 use crate::status;
+use crate::striped::StripedFiles;
 use crate::tree::{Change, Entry, Found, Ino, Tree};
 use crate::writing::{self, Listings};
 
@@ -60,6 +61,8 @@ pub(crate) struct Service {
     pub(crate) tree: Tree,
     pub(crate) layout: Layout,
     pub(crate) striping: Striping,
+    /// If set, the places of data, instead of `layout` and `striping`.
+    pub(crate) striped: Option<StripedFiles>,
     pub(crate) scheduler: Arc<Scheduler>,
     pub(crate) metadata: bool,
     /// Folders that are open on a writable array.
@@ -173,7 +176,10 @@ impl Service {
 
     /// The disk requests for a piece of a file.
     pub(crate) fn blocks(&self, ino: Ino, offset: u64, len: u64) -> Vec<(DiskIndex, DiskRequest)> {
-        self.striping.split(self.layout.extents(ino.file(), offset, len))
+        match &self.striped {
+            Some(striped) => striped.requests(ino.file(), offset, len),
+            None => self.striping.split(self.layout.extents(ino.file(), offset, len)),
+        }
     }
 
     fn statfs(&self, reply: ReplyStatfs) {

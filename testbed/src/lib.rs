@@ -10,6 +10,7 @@
 //!
 //! * `file_system` takes it from the kernel, asks the layout where the bytes lie, and splits that into requests to
 //!   disks.
+//! * `striped` says it instead, if each file is striped by itself.
 //! * `model` queues the requests, and knows in the array's own time when each disk completes which.
 //! * `scheduler` keeps the array's time in step with real time and passes on completed reads.
 //! * `pool` reads the bytes from the folder (`tree`) and answers the kernel.
@@ -28,12 +29,13 @@ mod report;
 mod scheduler;
 mod status;
 pub mod store;
+mod striped;
 mod tree;
 mod writing;
 
 pub use error::ArrayError;
 pub use foretell_mount::{Ending, MountError};
 pub use mount::{Array, ArrayHandle, unmount_path};
-pub use options::{ArrayOptions, LayoutKind};
+pub use options::{ArrayOptions, LayoutKind, Places, Striped};
 pub use report::{DiskReport, Report};
 pub use status::{Status, status_of};

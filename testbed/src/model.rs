@@ -4,6 +4,8 @@
 //! system: requests to one or more disks, and a task that is handed back when the last request is done.
 //!
 //! * Requests that arrive for a disk wait in the striper's queue (`foretell_policy::queue`, in the array's order).
+//!   The shortest seek (SSTF) is counted in cylinders, and what the drive's cache holds needs none, as in `foretell sim
+//!   collective`.
 //! * Up to `outstanding` requests are at the drive, which serves next the one that it can begin soonest.
 //! * A disk that completes a request at time t begins the next at t, however late the scheduler notices. So the array's
 //!   time does not drift.
@@ -16,10 +18,11 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use foretell_policy::Nanos;
-use foretell_policy::queue::{Class, DeviceQueue};
+use foretell_policy::queue::{Class, DeviceQueue, Order};
 use foretell_sim::array::DiskIndex;
 use foretell_sim::device::held::Held;
-use foretell_sim::device::{Device, Request, Service};
+use foretell_sim::device::{Device, DiskParameters, Request, Service, place_in_queue};
+use foretell_sim::layout::BLOCK_SECTORS;
 
 use crate::options::ArrayOptions;
 use crate::report::{Report, Statistics};
@@ -69,6 +72,8 @@ pub(crate) struct ArrayModel<T> {
     next_service: u64,
     statistics: Statistics,
     time_scale: f64,
+    parameters: DiskParameters,
+    order: Order,
 }
 
 impl<T> ArrayModel<T> {
@@ -90,6 +95,8 @@ impl<T> ArrayModel<T> {
             in_service: HashMap::new(),
             next_service: 0,
             time_scale: options.time_scale,
+            parameters: options.disk.clone(),
+            order: options.order,
         }
     }
 
@@ -108,8 +115,9 @@ impl<T> ArrayModel<T> {
         self.jobs.insert(job, (requests.len(), task));
         for &(DiskIndex(index), request) in requests {
             let disk = &mut self.disks[index];
-            let position = disk.device.position_of(request.sector);
-            disk.queue.push(Class::Demand, position, Part { job, request, access });
+            let (position, rank) =
+                place_in_queue(&self.parameters, self.order, request.sector, disk.device.as_ref());
+            disk.queue.push_ranked(Class::Demand, position, rank, Part { job, request, access });
             let length = disk.queue.len() + disk.held.len() + disk.serving;
             self.statistics.queued(index, length);
         }
@@ -172,7 +180,13 @@ impl<T> ArrayModel<T> {
     /// Lets a disk begin as many requests at `now` as it can.
     fn begin(&mut self, index: usize, now: Nanos) {
         let disk = &mut self.disks[index];
-        while let Some((_, _, part)) = disk.queue.pop() {
+        let cached = disk.device.cached();
+        let place =
+            |sector| place_in_queue(&self.parameters, self.order, sector, disk.device.as_ref());
+        // Requests whose first block the drive's cache holds need no seek.
+        let end = (cached.end + 1).saturating_sub(BLOCK_SECTORS);
+        let held = place(cached.start)..place(end.max(cached.start));
+        while let Some((_, _, part)) = disk.queue.pop_holding(held.clone()) {
             disk.held.push(part.request, part);
         }
         while disk.serving < disk.device.slots()
@@ -194,7 +208,6 @@ impl<T> ArrayModel<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use foretell_policy::queue::Order;
     use foretell_sim::random::SplitMix64;
 
     fn options(disks: usize, order: Order, outstanding: usize) -> ArrayOptions {

@@ -23,6 +23,7 @@ use crate::options::{ArrayOptions, LayoutKind};
 use crate::pool;
 use crate::report::Report;
 use crate::scheduler::Scheduler;
+use crate::striped::StripedFiles;
 use crate::tree::Tree;
 use crate::writing::Listings;
 
@@ -133,6 +134,11 @@ impl Array {
         let scheduler = Arc::new(Scheduler::new(options, pool.clone()));
         let service = Arc::new(Service {
             layout: layout(options, &tree),
+            striped: options.striped.map(|striped| {
+                let mut files = tree.walk(SEQUENTIAL_FILES_MAX);
+                files.remove(0); // The root, whose listing is not striped.
+                StripedFiles::new(options, &striped, &files)
+            }),
             tree,
             striping: options.striping(),
             scheduler: Arc::clone(&scheduler),

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use foretell_policy::queue::Order;
 use foretell_sim::SECTOR_BYTES;
 use foretell_sim::array::Striping;
+use foretell_sim::collective::Placement;
 use foretell_sim::device::DiskParameters;
 
 use crate::error::ArrayError;
@@ -51,6 +52,60 @@ impl FromStr for LayoutKind {
     }
 }
 
+/// How files lie that are striped each by itself, as parallel file systems do: block b of a file is on disk b mod D.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Striped {
+    /// How a file lies on each disk.
+    pub places: Places,
+    /// Bytes of a file that lie as a file of their own. `None`: all files do whole.
+    pub portion_bytes: Option<u64>,
+}
+
+/// How a file lies on each disk; the machine of `foretell sim collective` has the same places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Places {
+    /// One of `foretell sim collective --layout`.
+    Laid(Placement),
+    /// Sequential, each file at a random place: `--apart`.
+    Apart,
+}
+
+impl Places {
+    /// The name used on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Places::Laid(placement) => placement.name(),
+            Places::Apart => "apart",
+        }
+    }
+
+    /// The layout on each disk, and whether files lie apart.
+    pub(crate) fn placement(self) -> (Placement, bool) {
+        match self {
+            Places::Laid(placement) => (placement, false),
+            Places::Apart => (Placement::Sequential, true),
+        }
+    }
+}
+
+impl fmt::Display for Places {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Places {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == Places::Apart.name() {
+            return Ok(Places::Apart);
+        }
+        let laid = text.parse().map(Places::Laid);
+        laid.map_err(|error: String| format!("{error}, apart"))
+    }
+}
+
 /// The options of an array. [`ArrayOptions::default`] is the array of the prototypes in the papers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArrayOptions {
@@ -68,6 +123,8 @@ pub struct ArrayOptions {
     pub time_scale: f64,
     /// How files lie on the disks.
     pub layout: LayoutKind,
+    /// If set, each file is striped by itself. `layout` then places inodes alone.
+    pub striped: Option<Striped>,
     /// Whether the first lookup of an inode costs a read.
     pub metadata: bool,
     /// Whether programs may write. What they write goes to the backing folder.
@@ -86,6 +143,7 @@ impl Default for ArrayOptions {
             outstanding: 5,
             time_scale: 0.25,
             layout: LayoutKind::Sequential,
+            striped: None,
             metadata: true,
             writable: false,
             seed: 0,
@@ -120,7 +178,18 @@ impl ArrayOptions {
         let scale = self.time_scale;
         // NaN is in no range.
         let good = (1e-6..=100.0).contains(&scale);
-        check(good, "time-scale", scale.to_string(), "from 0.000001 to 100")
+        check(good, "time-scale", scale.to_string(), "from 0.000001 to 100")?;
+        let Some(Striped { places, portion_bytes }) = self.striped else { return Ok(()) };
+        let is_aged = places == Places::Laid(Placement::Aged);
+        check(!is_aged || stripe == 8192, "stripe", stripe.to_string(), "8KiB with --places aged")?;
+        let portion = portion_bytes.unwrap_or(stripe);
+        let blocks = self.disk.capacity_sectors() / (stripe / SECTOR_BYTES);
+        check(
+            portion.is_multiple_of(stripe) && (1..=blocks).contains(&(portion / stripe)),
+            "portion",
+            portion.to_string(),
+            "a multiple of the stripe unit, and no larger than a disk",
+        )
     }
 
     pub(crate) fn striping(&self) -> Striping {
@@ -139,7 +208,18 @@ mod tests {
     #[test]
     fn absurd_options_are_refused_by_name() {
         type Change = fn(&mut ArrayOptions);
-        let table: [(&str, Change); 8] = [
+        fn striped(options: &mut ArrayOptions, portion_bytes: u64) {
+            let places = Places::Laid(Placement::Random);
+            options.striped = Some(Striped { places, portion_bytes: Some(portion_bytes) });
+        }
+        let table: [(&str, Change); 12] = [
+            ("portion", |o| striped(o, 0)),
+            ("portion", |o| striped(o, 65_537)),
+            ("portion", |o| striped(o, 1 << 40)),
+            ("stripe", |o| {
+                let places = Places::Laid(Placement::Aged);
+                o.striped = Some(Striped { places, portion_bytes: None });
+            }),
             ("disks", |o| o.disks = 0),
             ("disks", |o| o.disks = 257),
             ("stripe", |o| o.stripe_bytes = 4097),
@@ -164,5 +244,10 @@ mod tests {
             assert_eq!(kind.name().parse(), Ok(kind));
         }
         assert!("random".parse::<LayoutKind>().is_err());
+        for places in Placement::ALL.map(Places::Laid).into_iter().chain([Places::Apart]) {
+            assert_eq!(places.name().parse(), Ok(places));
+        }
+        let error = "scattered".parse::<Places>().expect_err("there is none");
+        assert!(error.ends_with("aged, apart"), "{error}");
     }
 }

@@ -28,7 +28,7 @@ use foretell_policy::queue::{Class, DeviceQueue, Order};
 use super::pattern::{Ownership, Pattern};
 use super::placement::Places;
 use super::{CollectiveReport, CollectiveSpec, Method};
-use crate::device::{Device, DiskParameters, Request};
+use crate::device::{Device, DiskParameters, Request, place_in_queue};
 use crate::random::hash;
 
 /// Separates the seeds of different draws.
@@ -268,7 +268,7 @@ impl<'a> Machine<'a> {
             window: if is_demand { 1 } else { spec.depth.min(u64::from(u32::MAX)) as u32 },
             overlapped: spec.overlapped && !is_demand,
             ownerships: [Rc::clone(&ownership), ownership],
-            places: Places::new(spec, seed(Purpose::Places, 0)),
+            places: Places::new(&spec.placing()),
             transfer: spec.network.transfer(spec.block_bytes()),
             now: Nanos::ZERO,
             number: 0,
@@ -623,7 +623,8 @@ impl<'a> Machine<'a> {
         let sector = self.places.sector(fetch.file, fetch.block);
         let index = self.disk_of(fetch.block);
         let disk = &mut self.disks[index];
-        let (position, rank) = self.spec.place_in_queue(sector, disk.device.as_ref());
+        let (position, rank) =
+            place_in_queue(&self.spec.disk, self.spec.order, sector, disk.device.as_ref());
         // The paper's disks do not know which requests a processor waits for.
         disk.queue.push_ranked(Class::Prefetch, position, rank, fetch);
         self.touch(index);
@@ -664,7 +665,8 @@ impl<'a> Machine<'a> {
         let cached = device.cached();
         // Only blocks that the cache holds completely.
         let end = (cached.end + 1).saturating_sub(self.spec.block_sectors);
-        let place = |sector| self.spec.place_in_queue(sector, device.as_ref());
+        let place =
+            |sector| place_in_queue(&self.spec.disk, self.spec.order, sector, device.as_ref());
         queue.pop_holding(place(cached.start)..place(end))
     }
 

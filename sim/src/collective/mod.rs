@@ -30,13 +30,13 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::SECTOR_BYTES;
-use crate::device::{Device, DiskParameters};
+use crate::device::DiskParameters;
 
 use pattern::Ownership;
 
 pub use machine::Served;
 pub use pattern::Pattern;
-pub use placement::Placement;
+pub use placement::{Placement, Places, Placing};
 
 /// Bytes of the paper's MB: its file of 4 MB is 512 blocks of 8 KB, and its disk's 2.11 MB/s are a track of
 /// 36,864 bytes in one revolution and a skew of 8 sectors of 72.
@@ -295,16 +295,16 @@ impl CollectiveSpec {
         Ok(())
     }
 
-    /// The key by which a disk's queue sorts a block that begins at `sector`: a position, and a rank at equal
-    /// positions. For SSTF on a mechanical disk the position is the cylinder: blocks of one cylinder are
-    /// equally near, and go in the order of their sectors.
-    fn place_in_queue(&self, sector: u64, device: &dyn Device) -> (u64, u32) {
-        match (&self.disk, self.order) {
-            (DiskParameters::Mechanical(spec), Order::Sstf) => {
-                let sectors = spec.geometry.heads * spec.geometry.sectors_per_track;
-                (sector / sectors, (sector % sectors) as u32)
-            }
-            _ => (device.position_of(sector), 0),
+    /// What the places of blocks depend on.
+    pub fn placing(&self) -> Placing {
+        Placing {
+            placement: self.placement,
+            apart: self.apart,
+            disks: self.disks,
+            capacity_sectors: self.disk.capacity_sectors(),
+            file_blocks: self.file_blocks,
+            block_sectors: self.block_sectors,
+            seed: self.seed,
         }
     }
 

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use super::CollectiveSpec;
+use super::machine::Purpose;
 use crate::layout::{FileId, Layout};
 use crate::random::{hash, permuted};
 
@@ -19,7 +19,7 @@ pub(super) const AGED_BLOCK_SECTORS: u64 = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// One after another. Files follow one another, or lie at random places ([`CollectiveSpec::apart`]).
+    /// One after another. Files follow one another, or lie at random places ([`CollectiveSpec::apart`](super::CollectiveSpec::apart)).
     Sequential,
     /// At random; no place is used twice while there is room.
     Random,
@@ -62,9 +62,28 @@ impl FromStr for Placement {
     }
 }
 
-/// The places of a run's blocks.
+/// What the places of blocks depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Placing {
+    /// How a file lies on each disk.
+    pub placement: Placement,
+    /// See [`CollectiveSpec::apart`](super::CollectiveSpec::apart).
+    pub apart: bool,
+    /// The number of disks; block b of a file is on disk b mod `disks`.
+    pub disks: usize,
+    /// Sectors of each disk.
+    pub capacity_sectors: u64,
+    /// Blocks of a file.
+    pub file_blocks: u64,
+    /// Sectors of a block.
+    pub block_sectors: u64,
+    /// Seed of drawn places: [`CollectiveSpec::seed`](super::CollectiveSpec::seed).
+    pub seed: u64,
+}
+
+/// The places of the blocks of files that are striped each by itself.
 #[derive(Debug)]
-pub(super) struct Places {
+pub struct Places {
     placement: Placement,
     disks: u64,
     /// Blocks of a file on a disk, at most.
@@ -77,28 +96,44 @@ pub(super) struct Places {
     aged: Layout,
     /// For the increasing layout: `per_disk` slots for each disk, of even and of odd files.
     sorted: [Vec<u32>; 2],
+    /// The files that these belong to.
+    sorted_for: [Option<u32>; 2],
 }
 
 impl Places {
-    pub(super) fn new(spec: &CollectiveSpec, seed: u64) -> Self {
-        let capacity = spec.disk.capacity_sectors();
+    /// Places of files that all have the same number of blocks.
+    pub fn new(placing: &Placing) -> Self {
+        let Placing { placement, apart, capacity_sectors, file_blocks, block_sectors, .. } =
+            *placing;
+        let (disks, seed) =
+            (placing.disks as u64, hash(&[placing.seed, Purpose::Places as u64, 0]));
         Places {
-            placement: spec.placement,
-            disks: spec.disks as u64,
-            per_disk: spec.file_blocks.div_ceil(spec.disks as u64),
-            file_blocks: spec.file_blocks,
-            block_sectors: spec.block_sectors,
-            slots: (capacity / spec.block_sectors).min(u64::from(u32::MAX)),
+            placement,
+            disks,
+            per_disk: file_blocks.div_ceil(disks),
+            file_blocks,
+            block_sectors,
+            slots: (capacity_sectors / block_sectors).min(u64::from(u32::MAX)),
             seed,
-            apart: spec.apart,
-            aged: Layout::aged(capacity, seed),
+            apart,
+            aged: Layout::aged(capacity_sectors, seed),
             sorted: [Vec::new(), Vec::new()],
+            sorted_for: [None, None],
         }
+    }
+
+    /// The disk of `block`, and its first sector there, in any order of files and blocks.
+    pub fn place(&mut self, file: u32, block: u32) -> (usize, u64) {
+        if self.sorted_for[file as usize % 2] != Some(file) {
+            self.prepare(file);
+        }
+        ((u64::from(block) % self.disks) as usize, self.sector(file, block))
     }
 
     /// Must be called before a file's first block is requested, and after all blocks of the file two before it
     /// were.
     pub(super) fn prepare(&mut self, file: u32) {
+        self.sorted_for[file as usize % 2] = Some(file);
         if self.placement != Placement::Increasing {
             return;
         }
@@ -149,11 +184,16 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
+    use super::super::CollectiveSpec;
     use super::*;
 
-    fn places(placement: Placement) -> Places {
+    fn placing(placement: Placement) -> Placing {
         let spec = CollectiveSpec { placement, file_blocks: 1003, ..CollectiveSpec::paper(4) };
-        let mut places = Places::new(&spec, 7);
+        spec.placing()
+    }
+
+    fn places(placement: Placement) -> Places {
+        let mut places = Places::new(&placing(placement));
         places.prepare(0);
         places.prepare(1);
         places
@@ -177,6 +217,21 @@ mod tests {
             let aged = on_disk(Placement::Aged, 0, disk);
             let runs = 1 + aged.windows(2).filter(|pair| pair[1] != pair[0] + 16).count();
             assert!((38..=48).contains(&runs), "{runs} of {}", aged.len());
+        }
+    }
+
+    #[test]
+    fn places_can_be_asked_for_in_any_order() {
+        for placement in Placement::ALL {
+            let in_order = places(placement);
+            let mut any = Places::new(&placing(placement));
+            for (file, block) in [(1, 1002), (5, 3), (0, 17), (3, 4), (1, 17), (0, 0)] {
+                let (disk, sector) = any.place(file, block);
+                assert_eq!(disk, block as usize % 8);
+                if file < 2 {
+                    assert_eq!(sector, in_order.sector(file, block), "{placement}");
+                }
+            }
         }
     }
 }

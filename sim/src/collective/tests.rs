@@ -117,8 +117,7 @@ fn the_shortest_seek_is_counted_in_cylinders() {
         placement: Placement::Random,
         ..ideal(1, 1, vec![0; 3000], 3000)
     };
-    let seed = crate::random::hash(&[spec.seed, machine::Purpose::Places as u64, 0]);
-    let places = placement::Places::new(&spec, seed);
+    let places = Places::new(&spec.placing());
     let cylinder = |sector| sector / (disk.geometry.heads * disk.geometry.sectors_per_track);
     let mut left: Vec<u64> = (0..3000).map(|block| places.sector(0, block)).collect();
     let (mut at, mut shared) = (0, 0);

@@ -17,6 +17,7 @@ pub mod seek;
 use std::ops::Range;
 
 use foretell_policy::Nanos;
+use foretell_policy::queue::Order;
 
 pub use disk::Disk;
 pub use flat::Flat;
@@ -125,5 +126,23 @@ pub trait Device: Send {
     /// Requests that the device serves at the same time.
     fn slots(&self) -> usize {
         1
+    }
+}
+
+/// The key by which a queue sorts a request that begins at `sector`: a position, and a rank at equal positions. For SSTF on a
+/// mechanical disk the position is the cylinder: requests of one cylinder are equally near, and go in the order of their
+/// sectors.
+pub fn place_in_queue(
+    disk: &DiskParameters,
+    order: Order,
+    sector: u64,
+    device: &dyn Device,
+) -> (u64, u32) {
+    match (disk, order) {
+        (DiskParameters::Mechanical(spec), Order::Sstf) => {
+            let sectors = spec.geometry.heads * spec.geometry.sectors_per_track;
+            (sector / sectors, (sector % sectors) as u32)
+        }
+        _ => (device.position_of(sector), 0),
     }
 }

@@ -1,0 +1,1 @@
+"""The collective reads of 1999, live: what `scripts/bench-collective` needs."""
