@@ -204,20 +204,88 @@ def model_errors(figures):
 
 
 NAME = "collective-live.md"
+INTRODUCTION = """\
+# Collective reads, live
+
+Does bounded informed prefetching give real parallel programs what collective calls give?
+The paper of Madhyastha, Gibson and Faloutsos (1999) and [the simulator](../internals/collective.md) say so.
+Here {processes} processes of an MPI read a striped file through file views, on an emulated array of {disks} disks,
+and foretell's library for MPI-IO makes independent reads of their collective calls.
+
+`scripts/bench-collective --page docs/results` writes this page. {date}, {cores} cores that the array, the processes and foretell
+share, Linux {kernel}, {mpi}. Medians of {rounds} rounds in which the methods took turns; a second of the array's clock took
+{scale:g} s; {minutes:g} minutes in all.
+"""
+GOALS = """\
+## What comes out
+
+Pairs are simulated / live. *informed N* is `MPI_File_read_all` under foretell with N blocks of each process disclosed ahead.
+*Bytes* are those that the array served, by the file's.
+"""
+METHOD = """\
+## How it is measured
+
+* The file is {portions_all} portions of {portion_mib:g} MiB in blocks of 8 KiB, one after another under one tiled view. Portions are
+  the paper's files: all processes wait for each other, read their part, wait, and compute as long as a disk-directed call
+  takes ([figure 6](../internals/collective.md#each-disk-is-the-only-one-of-its-io-node)). Every byte is checked.
+* The view of each pattern is what a program would write: `MPI_Type_vector` (interleaved), `MPI_Type_contiguous` (1-D blocks),
+  `MPI_Type_create_subarray` (3-D blocks), `MPI_Type_create_indexed_block` (drawn owners, the same in all portions).
+* Throughput is in MiB of the file for each second of reading and computing, in the array's time and a steady state:
+  {portions} portions count, and at least one is read before and one after. With `auto`, those of its trial are not counted.
+* Disks are `{disk}` with the order SSTF. Block b of a portion is on disk b mod {disks}. Portions lie as in `sim collective`:
+  `sequential` (each anywhere), `aged` (runs of three blocks on average), `random`, `increasing` (the same places in the file's order).
+  `foretell array mount --places` has the same places as the simulator, so both read the same sectors.
+* *simulated* is `foretell sim collective` for this machine. The array has no network of its own, so the simulated one takes no time.
+* Each run has a new mount, so nothing is in memory. Computing and barriers sleep, and programs have a lower priority than the
+  array and the manager, which would have processors of their own.
+
+| method | what it does |
+|---|---|
+| demand | each block by a call of its own; the kernel's read-ahead is off for the process's descriptor (`POSIX_FADV_RANDOM`) |
+| read-ahead | the same with the kernel's read-ahead of 128 KiB |
+| read-all | `MPI_File_read_all` as the MPI has it: here one process reads for all on the machine, if the parts interleave |
+| two-phase | the same with as many aggregators as processes (hints `cb_nodes`, `cb_config_list`; `num_aggregators`) |
+| disk-directed | one more process for each disk asks for all its blocks at once, which the disk serves in one sweep (C-LOOK), and sends each to its owner as soon as it is there |
+| informed N | `MPI_File_read_all` under `foretell run` with `foretell_method=informed` and `foretell_depth=N`; plain `informed` is as deep as the manager decides |
+| auto | `foretell_method=auto`: six calls of trial, then the better one of read-all and informed |
+"""
+TABLES = """\
+## Tables 4 to 6
+
+Cells are the paper's figure / simulated / live, throughputs in MiB/s and crossovers in blocks. *Least* is without prefetching, *most*
+has all of a portion ahead. The *crossover* is the least measured depth that equals the disk-directed call; measured are {depths}.
+The paper's table 6 is for files of 256 MB, which would take hours here.
+"""
+OFF_HEAD = """\
+## Every row
+
+*Ratio* is live by simulated. Rows that are off by more than 15 % have a cause, by its letter:
+"""
 
 
 def text(found, folder):
     """The page. Its charts are written to `folder`, if there is one."""
     figures = Figures(found)
+    machine = figures.machine
+    portion_mib = machine["blocks"] * 8192 / 2**20
+    about = {**machine, "portion_mib": portion_mib, "portions_all": machine["portions"] + 2}
+    depths = sorted({depth for layout in figures.layouts() for one in figures.patterns(layout) for depth in figures.depths(layout, one)})
+    about["depths"] = ", ".join(map(str, depths))
     drawn = charts(figures, folder, "collective-live") if folder else []
-    lines = [goals(figures)]
+    lines = [INTRODUCTION.format(**about), GOALS.format(**about), goals(figures), METHOD.format(**about), TABLES.format(**about)]
     for layout in figures.layouts():
-        lines.append(f"## {layout}\n")
-        lines.append(paper_table(figures, layout))
-        for pattern in figures.patterns(layout):
-            rows, _ = every_row(figures, layout, pattern)
-            lines += [f"### {layout}, {pattern}\n", rows]
+        number = PAPER_TABLE.get(layout)
+        lines.append(f"### {layout} places{f' (table {number})' if number else ''}\n\n{paper_table(figures, layout)}")
+    lines.append("## Figures 7 to 9\n\nDashed lines are simulated, or the paper's model.\n")
     lines += [f"![{title}]({name})\n" for name, title in drawn]
+    errors = model_errors(figures)
+    lines += [f"The model's largest error against the live figures: {errors} (the paper: 5 % and 20 %).\n"] if errors else []
+    lines.append(OFF_HEAD)
+    rows = [every_row(figures, layout, one) for layout in figures.layouts() for one in figures.patterns(layout)]
+    heads = [(layout, one) for layout in figures.layouts() for one in figures.patterns(layout)]
+    lines.append(table(["cause", "what it is"], list(causes.TEXTS.items())))
+    for (layout, pattern), (of, _) in zip(heads, rows, strict=True):
+        lines.append(f"### {layout}, {pattern}\n\n{of}")
     written = "\n".join(lines)
     if folder:
         (folder / NAME).write_text(written)

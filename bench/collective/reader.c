@@ -259,19 +259,15 @@ static int open_plain(void)
 /* The descriptors that the MPI has for the file are not told, but /proc has them. */
 static void stop_read_ahead(void)
 {
-    char path[64], target[PATH_MAX], real[PATH_MAX];
+    struct stat of_file, about;
     DIR *folder = opendir("/proc/self/fd");
-    if (folder == NULL || realpath(option.file, real) == NULL)
+    if (folder == NULL || stat(option.file, &of_file) != 0)
         fail("its descriptors cannot be found", option.file);
     int found = 0;
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-        snprintf(path, sizeof path, "/proc/self/fd/%.20s", entry->d_name);
-        ssize_t length = readlink(path, target, sizeof target - 1);
-        if (length < 0)
-            continue;
-        target[length] = 0;
-        if (strcmp(target, real) == 0)
-            found += posix_fadvise(atoi(entry->d_name), 0, 0, POSIX_FADV_RANDOM) == 0;
+        int fd = atoi(entry->d_name);
+        if (fstat(fd, &about) == 0 && about.st_dev == of_file.st_dev && about.st_ino == of_file.st_ino)
+            found += posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM) == 0;
     }
     closedir(folder);
     if (found == 0)

@@ -26,6 +26,21 @@ static const char *without_prefix(const char *path)
     return path;
 }
 
+/* A file on FUSE that several processes open at once may be called deleted: one of them has dropped the name's entry that
+ * another one uses. */
+static void without_mark(char *path, int fd)
+{
+    static const char MARK[] = " (deleted)";
+    struct stat named, opened;
+    size_t bytes = strlen(path);
+    if (bytes < sizeof MARK || strcmp(path + bytes - (sizeof MARK - 1), MARK) != 0)
+        return;
+    path[bytes - (sizeof MARK - 1)] = 0;
+    if (stat(path, &named) != 0 || fstat(fd, &opened) != 0 || named.st_dev != opened.st_dev ||
+        named.st_ino != opened.st_ino)
+        path[bytes - (sizeof MARK - 1)] = MARK[0];
+}
+
 /* The absolute path of a descriptor's file; NULL if it has none. */
 static char *path_of(int fd)
 {
@@ -35,6 +50,7 @@ static char *path_of(int fd)
     if (bytes <= 0 || path[0] != '/')
         return NULL;
     path[bytes] = 0;
+    without_mark(path, fd);
     return strdup(path);
 }
 
@@ -119,8 +135,7 @@ void file_enter(struct file *file, word mpi_file)
     (void)pthread_mutex_init(&file->busy, NULL);
     file->mpi_file = mpi_file;
     file->outlook.view = &file->view;
-    file->outlook.depth_blocks = file->settings.depth_blocks;
-    file->outlook.budget_bytes = file->settings.budget_bytes;
+    outlook_bound(&file->outlook, file->settings.depth_blocks, file->settings.budget_bytes);
     file_set_view(file, 0, mpi()->byte, mpi()->byte, "native");
     (void)pthread_rwlock_wrlock(&lock);
     file->next = files;
@@ -190,8 +205,7 @@ void file_set_hints(struct file *file, word info)
     struct settings settings = file->settings;
     settings_apply(&settings, info);
     (void)pthread_mutex_lock(&file->busy);
-    file->outlook.depth_blocks = settings.depth_blocks;
-    file->outlook.budget_bytes = settings.budget_bytes;
+    outlook_bound(&file->outlook, settings.depth_blocks, settings.budget_bytes);
     file->settings.depth_blocks = settings.depth_blocks;
     file->settings.budget_bytes = settings.budget_bytes;
     (void)pthread_mutex_unlock(&file->busy);

@@ -6,9 +6,6 @@
 
 #include <sys/stat.h>
 
-/* Bytes of one read(2): a rank whose depth is bounded must say often how far it is. */
-#define READ_MOST_BYTES (UINT64_C(1) << 20)
-
 /* Portions of a call's size, as a power of two, that are disclosed behind it when all before were foreseen. */
 #define STEPS_MAX 6
 
@@ -89,14 +86,6 @@ static void foresee(struct file *file, const struct call *call, const struct por
         outlook_begin(&file->outlook, start, start + bytes);
 }
 
-static uint64_t most_of_one_read(const struct file *file)
-{
-    uint64_t depth = file->outlook.depth_blocks;
-    if (depth == DEPTH_BY_MANAGER || depth / 4 >= READ_MOST_BYTES / BLOCK_BYTES)
-        return READ_MOST_BYTES;
-    return depth < 8 ? BLOCK_BYTES : depth / 4 * BLOCK_BYTES;
-}
-
 static bool read_portion(struct file *file, const struct call *call, const struct portion *portion)
 {
     uint64_t bytes = portion->end_bytes - portion->start_bytes;
@@ -109,7 +98,7 @@ static bool read_portion(struct file *file, const struct call *call, const struc
             .memory = &memory,
             .buffer = call->to,
             .bounce = file->bounce,
-            .most_bytes = most_of_one_read(file),
+            .most_bytes = outlook_step_bytes(&file->outlook),
             .outlook = &file->outlook,
         };
         outlook_begin(&file->outlook, portion->start_bytes, portion->end_bytes);

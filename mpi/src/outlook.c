@@ -3,6 +3,12 @@
 /* Ranges of one message. */
 #define SEGMENTS 512
 
+/* Bytes of one read(2). */
+#define READ_MOST_BYTES (UINT64_C(1) << 20)
+
+/* A step is so small a part of the depth. */
+#define STEPS_OF_DEPTH 16
+
 /* Moves a front over a range of the file. */
 static void pass(struct front *front, struct range range)
 {
@@ -68,6 +74,22 @@ static struct range next_range(struct outlook *outlook, uint64_t most)
     return range;
 }
 
+uint64_t outlook_step_bytes(const struct outlook *outlook)
+{
+    uint64_t blocks = outlook->depth_blocks / STEPS_OF_DEPTH;
+    if (outlook->depth_blocks == DEPTH_BY_MANAGER || blocks >= READ_MOST_BYTES / BLOCK_BYTES)
+        return READ_MOST_BYTES;
+    return blocks > 0 ? blocks * BLOCK_BYTES : BLOCK_BYTES;
+}
+
+void outlook_bound(struct outlook *outlook, uint64_t depth_blocks, uint64_t budget_bytes)
+{
+    outlook->depth_blocks = depth_blocks;
+    outlook->budget_bytes = budget_bytes;
+    if (depth_blocks != DEPTH_BY_MANAGER)
+        (void)foretell_stream_request(outlook->stream, outlook_step_bytes(outlook));
+}
+
 static void send(struct outlook *outlook, const struct foretell_segment *segments, size_t count)
 {
     if (count == 0)
@@ -102,11 +124,11 @@ static void disclose(struct outlook *outlook)
     send(outlook, segments, count);
 }
 
-/* Whether enough has been read for another message: an eighth of what may be disclosed. */
+/* Whether enough has been read for another message: a step of a bounded depth, or an eighth of the budget. */
 static bool is_due(const struct outlook *outlook)
 {
     if (outlook->depth_blocks != DEPTH_BY_MANAGER)
-        return outlook->depth_blocks - blocks_ahead(outlook) > outlook->depth_blocks / 8;
+        return blocks_ahead(outlook) + outlook_step_bytes(outlook) / BLOCK_BYTES <= outlook->depth_blocks;
     return outlook->budget_bytes - bytes_ahead(outlook) > outlook->budget_bytes / 8;
 }
 

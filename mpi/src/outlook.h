@@ -36,6 +36,12 @@ struct outlook {
     uint64_t disclosed_bytes;
 };
 
+/* Bounds what is disclosed. */
+void outlook_bound(struct outlook *outlook, uint64_t depth_blocks, uint64_t budget_bytes);
+
+/* Bytes of one read or fetch: of a bounded depth a small part, since either ends with its last block. */
+uint64_t outlook_step_bytes(const struct outlook *outlook);
+
 /* The data from `start_bytes` to `end_bytes` will be read. Continues if the last reads ended at `start_bytes`; else all
  * that is disclosed and not read is cancelled. */
 void outlook_begin(struct outlook *outlook, uint64_t start_bytes, uint64_t end_bytes);

@@ -282,6 +282,23 @@ PUBLIC enum foretell_result foretell_stream_cancel(foretell_stream *stream)
     return result;
 }
 
+PUBLIC enum foretell_result foretell_stream_request(foretell_stream *stream, uint64_t bytes)
+{
+    int saved = errno;
+    enum foretell_result result = FORETELL_NO_MANAGER;
+    if (stream_alive(stream)) {
+        struct foretell_request request = {
+            .header = {.kind = FORETELL_MESSAGE_REQUEST, .total_bytes = sizeof request},
+            .stream = STREAM_OWN,
+            .bytes = bytes,
+        };
+        struct iovec part = {&request, sizeof request};
+        result = send_packet(stream->socket, &part, 1);
+    }
+    errno = saved;
+    return result;
+}
+
 PUBLIC void foretell_stream_close(foretell_stream *stream)
 {
     if (stream == NULL)

@@ -85,6 +85,13 @@ struct foretell_reading {
 enum foretell_result foretell_stream_hint(foretell_stream *stream, const char *path,
                                           const struct foretell_reading *reading);
 
+/*
+ * From now on the stream's hints are fetched in requests of at most so many bytes, and of at least a block of 8 KiB. For a
+ * program that hints only a few blocks ahead of its reads: a request ends with its last block, so a large one leaves it without
+ * a block to read meanwhile.
+ */
+enum foretell_result foretell_stream_request(foretell_stream *stream, uint64_t bytes);
+
 /* Cancels the stream's hints that are not read yet. The stream can be used further. */
 enum foretell_result foretell_stream_cancel(foretell_stream *stream);
 

@@ -236,6 +236,7 @@ struct foretell_ring_header {
 #define FORETELL_MESSAGE_HELLO 1u
 #define FORETELL_MESSAGE_HINT 2u
 #define FORETELL_MESSAGE_CANCEL 3u
+#define FORETELL_MESSAGE_REQUEST 4u
 
 /* Most bytes of a message, and of a path in one. */
 #define FORETELL_MESSAGE_MAX_BYTES 65536u
@@ -299,6 +300,13 @@ struct foretell_cancel {
     uint64_t stream;
 };
 
+/* What this stream of this connection discloses is fetched in requests of at most so many bytes, from now on. */
+struct foretell_request {
+    struct foretell_message_header header;
+    uint64_t stream;
+    uint64_t bytes;
+};
+
 #if defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L
 #define FORETELL_LINE(field, line)                                                                 \
     _Static_assert(offsetof(struct foretell_ring_header, field) == (line) * 64u,                   \
@@ -325,6 +333,7 @@ _Static_assert(sizeof(struct foretell_hello) == 44u, "hello size");
 _Static_assert(sizeof(struct foretell_hint) == 32u, "hint size");
 _Static_assert(sizeof(struct foretell_segment) == 16u, "segment size");
 _Static_assert(sizeof(struct foretell_cancel) == 16u, "cancel size");
+_Static_assert(sizeof(struct foretell_request) == 24u, "request size");
 #endif
 
 #endif

@@ -99,6 +99,8 @@ pub const MESSAGE_HELLO: u32 = 1;
 pub const MESSAGE_HINT: u32 = 2;
 /// Message kind: a stream's outstanding hints are void.
 pub const MESSAGE_CANCEL: u32 = 3;
+/// `struct foretell_request`.
+pub const MESSAGE_REQUEST: u32 = 4;
 /// Most bytes of a message.
 pub const MESSAGE_MAX_BYTES: u32 = 65_536;
 /// Most bytes of a path in a message.
@@ -281,4 +283,14 @@ pub struct RawSegment {
 pub struct RawCancel {
     pub header: RawMessageHeader,
     pub stream: u64,
+}
+
+/// `struct foretell_request`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "each field is described in the C header")]
+pub struct RawRequest {
+    pub header: RawMessageHeader,
+    pub stream: u64,
+    pub bytes: u64,
 }

@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::layout::{self, RawCancel, RawHello, RawHint, RawMessageHeader, RawSegment};
+use crate::layout::{self, RawCancel, RawHello, RawHint, RawMessageHeader, RawRequest, RawSegment};
 
 /// A part of a file that will be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +88,13 @@ pub enum Message {
         /// The stream.
         stream: u64,
     },
+    /// Hints of this stream are fetched in requests of at most so many bytes, from now on.
+    Request {
+        /// The stream.
+        stream: u64,
+        /// Most bytes of a request.
+        bytes: u64,
+    },
     /// The peer closed: its own streams end. A program closes right after HELLO, so this does *not*
     /// mean that the program ended.
     End,
@@ -150,6 +157,12 @@ impl Message {
             layout::MESSAGE_CANCEL => {
                 exactly(packet, size_of::<RawCancel>())?;
                 Ok(Self::Cancel { stream: u64_at(packet, offset_of!(RawCancel, stream)) })
+            }
+            layout::MESSAGE_REQUEST => {
+                exactly(packet, size_of::<RawRequest>())?;
+                let field = |offset| u64_at(packet, offset);
+                let stream = field(offset_of!(RawRequest, stream));
+                Ok(Self::Request { stream, bytes: field(offset_of!(RawRequest, bytes)) })
             }
             kind => Err(ProtocolError::Kind(kind)),
         }

@@ -26,7 +26,7 @@ fn both_sides_agree_on_every_byte() {
         RING_BYTES STALL_THRESHOLD_NS COPY_BYTES_PER_NS RECORD_READ RECORD_OPEN
         RECORD_TOUCH RECORD_PATH RECORD_ADVICE INTEREST_READS INTEREST_NAMES TOUCH_STAT TOUCH_LINK TOUCH_OPEN TOUCH_FOLDER TOUCH_MOVED TOUCH_FAILED TOUCH_DESCRIPTOR BASE_WORKING_FOLDER TOUCH_PATH_BYTES PART_PATH_BYTES TOUCHED_PATH_MAX_BYTES ADVICE_NEEDED ADVICE_SEQUENTIAL ADVICE_RANDOM ADVICE_ONCE ADVICE_NORMAL NO_DESCRIPTOR
         FLAG_STDIO FLAG_POSITIONED FLAG_SHARED
-        FLAG_FAILED FLAG_SIZED MESSAGE_HELLO MESSAGE_HINT MESSAGE_CANCEL MESSAGE_MAX_BYTES PATH_MAX_BYTES
+        FLAG_FAILED FLAG_SIZED MESSAGE_HELLO MESSAGE_HINT MESSAGE_CANCEL MESSAGE_REQUEST MESSAGE_MAX_BYTES PATH_MAX_BYTES
         COMM_BYTES STREAM_EXTERNAL HINT_WHOLE_FILE HINT_ANY_ORDER HINT_STRIDED HELLO_PROGRAM SOCKET_VARIABLE PRELOAD_VARIABLE SOCKET_PREFIX);
     structure!(ours: "record" RawRecord: sequence kind flags device inode offset_bytes length_bytes
         end_ns duration_ns);
@@ -43,6 +43,7 @@ fn both_sides_agree_on_every_byte() {
     structure!(ours: "hint" RawHint: header stream flags repeat path_bytes segment_count);
     structure!(ours: "segment" RawSegment: offset_bytes length_bytes);
     structure!(ours: "cancel" RawCancel: header stream);
+    structure!(ours: "request" RawRequest: header stream bytes);
 
     let program = support::c_program("layout", &["-std=c11", "-Wextra", "-Werror"]);
     let theirs = support::succeed(&mut Command::new(program)).stdout;

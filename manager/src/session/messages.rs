@@ -172,6 +172,14 @@ impl Session {
                 let order = if hint.any_order { Order::Any } else { Order::Given };
                 self.disclose(stream, Disclosure { path, extent, repeats, order, certainty });
             }
+            Message::Request { stream, bytes } => {
+                // Hints of no stream are several programs'.
+                if stream != STREAM_EXTERNAL
+                    && let Some(stream) = self.stream_of(peer, stream)
+                {
+                    self.policy.set_cluster(stream, bytes);
+                }
+            }
             Message::Cancel { stream } => {
                 if let Some(&stream) = peer.streams.get(&stream) {
                     self.policy.cancel(now, stream);
