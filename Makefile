@@ -36,7 +36,7 @@ docs: ## Check the links of the documentation, and build it as a book into targe
 	@scripts/need build
 	@CARGO="$(CARGO)" scripts/docs
 
-bench: ## Measure, and print the figures of docs/results/performance.md, advice.md and applications.md
+bench: ## Measure, and print the figures of docs/results/performance.md, advice.md, applications.md and collective-live.md
 	@scripts/need build
 	$(CARGO) build --release --locked -p foretell
 	scripts/bench $(TARGET_DIR)/release
@@ -49,6 +49,7 @@ bench: ## Measure, and print the figures of docs/results/performance.md, advice.
 	scripts/bench-advice $(TARGET_DIR)/release
 	scripts/bench-cold-start $(TARGET_DIR)/release
 	scripts/bench-applications $(TARGET_DIR)/release
+	scripts/bench-collective $(TARGET_DIR)/release
 	$(CARGO) bench --locked --quiet --manifest-path bench/Cargo.toml
 	$(CARGO) run --release --locked --quiet --manifest-path bench/Cargo.toml --bin policy-scale -- \
 		--svg $(TARGET_DIR)/policy-scale.svg

@@ -72,13 +72,13 @@ def locked(path):
 class Array:
     """A cold array over a folder. `served` has its figures after the end."""
 
-    def __init__(self, machine, layout, order):
+    def __init__(self, machine, layout, order, data):
         self.machine, self.point, self.report = machine, machine.work / "mnt", machine.work / "array.json"
         self.point.mkdir(exist_ok=True)
         options = ["--disks", machine.disks, "--disk", machine.disk, "--stripe", BLOCK_BYTES, "--order", order]
         options += ["--outstanding", 1, "--time-scale", machine.scale, "--places", LAYOUTS[layout][0]]
         options += ["--portion", machine.blocks * BLOCK_BYTES, "--metadata", "off", "--json", self.report]
-        self.command = [machine.foretell, "array", "mount", *map(str, options), str(machine.data), str(self.point)]
+        self.command = [machine.foretell, "array", "mount", *map(str, options), str(data), str(self.point)]
 
     def __enter__(self):
         self.report.unlink(missing_ok=True)
@@ -120,19 +120,24 @@ class Machine:
         self.disk, self.scale = given.disk, given.scale
         self.processes, self.disks, self.blocks = given.processes, given.disks, given.blocks
         self.counted = given.portions
-        self.data, self.reader, self.owners = work / "data", work / "reader", work / "owners"
+        self.reader, self.owners = work / "reader", work / "owners"
         self.compute_ms = {}
 
     def make(self):
-        """Compiles the reader, and writes the file and the drawn owners."""
+        """Compiles the reader, and writes the drawn owners."""
         source = Path(__file__).with_name("reader.c")
         subprocess.run([self.mpi.compiler, "-O2", "-o", self.reader, source], check=True)
-        self.data.mkdir()
-        portions = self.counted + 2 + TRIAL_CALLS
-        subprocess.run([self.reader, "--make", self.data / "f", "--blocks", str(self.blocks * portions)], check=True)
         shares = [block % self.processes for block in range(self.blocks)]
         random.Random(1).shuffle(shares)
         self.owners.write_text(" ".join(map(str, shares)) + "\n")
+
+    def data(self, portions):
+        """A folder with a file of so many portions."""
+        folder = self.work / f"data-{portions}"
+        if not folder.exists():
+            folder.mkdir()
+            subprocess.run([self.reader, "--make", folder / "f", "--blocks", str(self.blocks * portions)], check=True)
+        return folder
 
     def simulate(self, layout, depths):
         """Rows of `sim collective`, by pattern, method and depth."""
@@ -185,7 +190,7 @@ class Machine:
         uncounted = 1 + (TRIAL_CALLS if method.name == "auto" else 0)
         portions = uncounted + self.counted + 1
         order = "c-look" if method.name == "disk-directed" else "sstf"
-        with Array(self, layout, order) as array:
+        with Array(self, layout, order, self.data(portions)) as array:
             words, env = self.words(method, array.point, pattern, portions, layout)
             done = run(words, env)
         if done.returncode != 0:

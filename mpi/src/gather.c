@@ -66,6 +66,8 @@ bool gather_read(struct gather *gather, uint64_t position_bytes, uint64_t bytes)
             end = window(gather, start, now, &data);
         else
             data = first.length_bytes;
+        /* The depth is what is disclosed beyond the read that waits. */
+        outlook_read(gather->outlook, data);
         if (data == first.length_bytes && is_direct) {
             char *to = gather->buffer + memory.position_bytes;
             if (!read_all(gather->fd, to, data, first.offset_bytes))
@@ -84,7 +86,6 @@ bool gather_read(struct gather *gather, uint64_t position_bytes, uint64_t bytes)
             }
         }
         bytes -= data;
-        outlook_read(gather->outlook, data);
     }
     return true;
 }

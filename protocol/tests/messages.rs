@@ -255,4 +255,5 @@ fn the_c_interface_sends_hints_and_is_silent_without_a_manager() {
         [(&strided, 3, true), (&whole, 1, false), (&Extent::Segments(vec![first]), 2, false)]
     );
     assert_eq!(observed.cancelled, [1, 1], "one asked for, one at close");
+    assert_eq!(observed.bounded, [(1, 16_384)]);
 }

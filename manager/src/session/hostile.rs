@@ -178,6 +178,13 @@ fn send(client: &Client, packet: &[u8], file: Option<&File>) {
     let _ = sendmsg(client.as_fd(), &[IoSlice::new(packet)], &mut rights, flags);
 }
 
+/// A bound of a stream's requests, of any size.
+fn request(damage: &mut Damage) -> Vec<u8> {
+    let head = [foretell_protocol::layout::MESSAGE_REQUEST, 24].map(u32::to_ne_bytes).concat();
+    let fields = [damage.odd_number(), damage.odd_number()].map(u64::to_ne_bytes).concat();
+    [head, fields].concat()
+}
+
 fn case(session: &mut Session, address: &str, folder: &str, number: u64) {
     let mut damage = Damage::of_case(number);
     let client = Client::connect(address).expect("it listens");
@@ -188,6 +195,7 @@ fn case(session: &mut Session, address: &str, folder: &str, number: u64) {
         let is_hello = damage.below(2) == 0;
         let mut packet = match is_hello {
             true => hello(&mut damage),
+            false if damage.below(8) == 0 => request(&mut damage),
             false => hint(&path, &mut damage).encode().expect("it is well formed").remove(0),
         };
         if damage.below(2) == 0 {

@@ -31,6 +31,8 @@ int main(void)
     struct foretell_reading wrong = {.stride_bytes = 1, .stride_count = 2};
     if (stream != NULL && foretell_stream_hint(stream, "/formed", &wrong) != FORETELL_INVALID)
         return 1;
+    if (foretell_stream_request(stream, 16384) != (stream != NULL ? FORETELL_SENT : FORETELL_NO_MANAGER))
+        return 1;
     int cancelled = foretell_stream_cancel(stream);
     printf("%d %d %d %d %d\n", whole, some, stream != NULL, streamed, cancelled);
     fflush(stdout);

@@ -119,6 +119,8 @@ pub(crate) struct Observed {
     pub(crate) hints: Vec<Hint>,
     /// Streams that were cancelled.
     pub(crate) cancelled: Vec<u64>,
+    /// Streams whose requests were bounded, with the bytes.
+    pub(crate) bounded: Vec<(u64, u64)>,
 }
 
 /// Sets the environment of a program to be watched, with or without interest in its reads.
@@ -158,17 +160,17 @@ pub(crate) fn observe_for(command: &mut Command, interest: u32) -> Observed {
         let collector = scope.spawn(|| collect(&listener, &done));
         let output = command.output();
         done.store(true, Ordering::Release);
-        let (sessions, hints, cancelled) = collector.join().expect("collector");
-        Observed { output: output.expect("command starts"), sessions, hints, cancelled }
+        let (sessions, hints, (cancelled, bounded)) = collector.join().expect("collector");
+        Observed { output: output.expect("command starts"), sessions, hints, cancelled, bounded }
     })
 }
 
-type Collected = (Vec<Session>, Vec<Hint>, Vec<u64>);
+type Collected = (Vec<Session>, Vec<Hint>, (Vec<u64>, Vec<(u64, u64)>));
 
 fn collect(listener: &Listener, done: &AtomicBool) -> Collected {
     let mut connections: Vec<Connection> = Vec::new();
     let mut rings: Vec<(Session, RingReader)> = Vec::new();
-    let (mut hints, mut cancelled) = (Vec::new(), Vec::new());
+    let (mut hints, mut cancelled, mut bounded) = (Vec::new(), Vec::new(), Vec::new());
     loop {
         let last_round = done.load(Ordering::Acquire);
         while let Some(connection) = listener.accept().expect("accept") {
@@ -181,6 +183,7 @@ fn collect(listener: &Listener, done: &AtomicBool) -> Collected {
                     Some(Message::End) => return false,
                     Some(Message::Hint(hint)) => hints.push(hint),
                     Some(Message::Cancel { stream }) => cancelled.push(stream),
+                    Some(Message::Request { stream, bytes }) => bounded.push((stream, bytes)),
                     Some(Message::Hello(hello)) => {
                         let reader = RingReader::map(hello.ring).expect("a valid ring");
                         let session = Session {
@@ -210,7 +213,8 @@ fn collect(listener: &Listener, done: &AtomicBool) -> Collected {
             session.is_silent = reader.is_silent();
         }
         if last_round {
-            return (rings.into_iter().map(|(session, _)| session).collect(), hints, cancelled);
+            let sessions = rings.into_iter().map(|(session, _)| session).collect();
+            return (sessions, hints, (cancelled, bounded));
         }
         thread::sleep(Duration::from_micros(300));
     }
