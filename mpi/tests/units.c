@@ -59,6 +59,12 @@ enum foretell_result foretell_stream_cancel(foretell_stream *of)
     return answer;
 }
 
+enum foretell_result foretell_stream_request(foretell_stream *of, uint64_t bytes)
+{
+    assert((of == NULL || of == &stream) && bytes >= BLOCK_BYTES);
+    return answer;
+}
+
 void foretell_stream_close(foretell_stream *closed)
 {
     assert(closed == &stream);
