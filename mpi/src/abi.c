@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct functions PMPI;
 
@@ -15,6 +14,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static const struct abi MPICH = {
     .is_known = true,
+    .takes_prefixes = true,
     .combiners = {[COMBINER_NAMED] = 1,
                   [COMBINER_DUP] = 2,
                   [COMBINER_CONTIGUOUS] = 3,
@@ -41,6 +41,7 @@ static const struct abi MPICH = {
     .int64 = 0x4c00083a,
     .min = 0x58000002,
     .max = 0x58000001,
+    .sum = 0x58000003,
     .comm_null = 0x04000000,
     .comm_world = 0x44000000,
     .type_null = 0x0c000000,
@@ -81,6 +82,7 @@ static const struct abi OPEN_MPI = {
 static const struct abi MPI_5 = {
     .is_known = true,
     .has_pointer_handles = true,
+    .takes_prefixes = true,
     .combiners = {[COMBINER_NAMED] = 101,
                   [COMBINER_DUP] = 102,
                   [COMBINER_CONTIGUOUS] = 103,
@@ -107,6 +109,7 @@ static const struct abi MPI_5 = {
     .int64 = 0x258,
     .min = 0x22,
     .max = 0x23,
+    .sum = 0x21,
     .comm_null = 0x100,
     .comm_world = 0x101,
     .type_null = 0x200,
@@ -119,29 +122,45 @@ word handle(word from_register)
     return running.has_pointer_handles ? from_register : (uint32_t)from_register;
 }
 
-static int open_loaded(struct dl_phdr_info *object, size_t bytes, void *to)
+/* Names of loaded libraries. They are opened after the walk through the list, in which the dynamic linker is locked. */
+#define LOADED_MAX 64
+struct loaded {
+    char *names[LOADED_MAX];
+    size_t count;
+};
+
+static int name_loaded(struct dl_phdr_info *object, size_t bytes, void *to)
 {
     (void)bytes;
+    struct loaded *loaded = to;
     const char *slash = object->dlpi_name == NULL ? NULL : strrchr(object->dlpi_name, '/');
-    if (slash == NULL || strstr(slash, "mpi") == NULL)
-        return 0;
-    void *library = dlopen(object->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
-    if (library == NULL)
-        return 0;
-    if (dlsym(library, "PMPI_File_open") == NULL) {
-        (void)dlclose(library);
-        return 0;
-    }
-    *(void **)to = library; /* kept open */
-    return 1;
+    if (slash != NULL && strstr(slash, "mpi") != NULL && loaded->count < LOADED_MAX)
+        loaded->names[loaded->count++] = strdup(object->dlpi_name);
+    return 0;
 }
 
 /* Where the MPI's functions are: A. in the program's scope, or B. in a library that was opened for a part of the program
- * alone, as Python does with its modules. False if there are none. */
+ * alone, as Python does with its modules. It is kept open. False if there are none. */
 static bool find_library(void **library)
 {
     *library = RTLD_DEFAULT;
-    return dlsym(RTLD_DEFAULT, "PMPI_File_open") != NULL || dl_iterate_phdr(open_loaded, library) != 0;
+    if (dlsym(RTLD_DEFAULT, "PMPI_File_open") != NULL)
+        return true;
+    bool is_found = false;
+    struct loaded loaded = {.count = 0};
+    (void)dl_iterate_phdr(name_loaded, &loaded);
+    for (size_t i = 0; i < loaded.count; i++) {
+        void *opened = is_found || loaded.names[i] == NULL
+                           ? NULL
+                           : dlopen(loaded.names[i], RTLD_LAZY | RTLD_NOLOAD);
+        is_found |= opened != NULL && dlsym(opened, "PMPI_File_open") != NULL;
+        if (opened != NULL && is_found)
+            *library = opened;
+        else if (opened != NULL)
+            (void)dlclose(opened);
+        free(loaded.names[i]);
+    }
+    return is_found;
 }
 
 static bool is_of_mpi_5(const void *function)
@@ -168,11 +187,8 @@ static bool is_like_mpich(void)
 static void find(void)
 {
     void *library;
-    if (!find_library(&library)) {
-        static const char LINE[] = "foretell: MPI-IO is called, and no MPI is loaded\n";
-        (void)!write(STDERR_FILENO, LINE, sizeof LINE - 1);
-        abort(); /* nothing could be called in its place */
-    }
+    if (!find_library(&library))
+        return; /* a program that only looks whether there is an MPI */
 #define X(name, arguments) *(void **)&PMPI.name = dlsym(library, "PMPI_" #name);
     MPI_FUNCTIONS(X)
 #undef X
@@ -183,18 +199,19 @@ static void find(void)
         running.int64 = (word)dlsym(library, "ompi_mpi_int64_t");
         running.min = (word)dlsym(library, "ompi_mpi_op_min");
         running.max = (word)dlsym(library, "ompi_mpi_op_max");
+        running.sum = (word)dlsym(library, "ompi_mpi_op_sum");
         running.comm_null = (word)dlsym(library, "ompi_mpi_comm_null");
         running.comm_world = (word)dlsym(library, "ompi_mpi_comm_world");
         running.type_null = (word)dlsym(library, "ompi_mpi_datatype_null");
         running.info_null = (word)dlsym(library, "ompi_mpi_info_null");
-        running.is_known = running.int64 && running.min && running.max && running.comm_world;
+        running.is_known = running.int64 && running.min && running.max && running.sum && running.comm_world;
     } else if (is_of_mpi_5((const void *)PMPI.File_open)) {
         running = MPI_5;
     } else if (is_like_mpich()) {
         running = MPICH;
     }
     running.is_known &= PMPI.Allreduce && PMPI.Comm_dup && PMPI.File_get_position && PMPI.File_seek &&
-                        PMPI.Status_set_elements_x && PMPI.Type_get_envelope && PMPI.Type_get_contents;
+                        PMPI.Status_set_elements_x && PMPI.Type_get_envelope && PMPI.Type_get_contents && PMPI.Type_dup;
 }
 
 const struct abi *mpi(void)

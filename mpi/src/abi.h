@@ -42,12 +42,13 @@ enum combiner {
 
 struct abi {
     bool has_pointer_handles;
+    bool takes_prefixes; /* of file systems, in names of files: ROMIO does */
     bool is_known; /* else all calls are passed through */
     int combiners[COMBINERS];
     int order_fortran, distribute_block, distribute_cyclic, distribute_none, distribute_default;
     int mode_read_only, modes_passed; /* the latter: modes in which a file is left alone */
     int seek_set, undefined;
-    word byte, int64, min, max, comm_null, comm_world, type_null, info_null, status_ignore;
+    word byte, int64, min, max, sum, comm_null, comm_world, type_null, info_null, status_ignore;
 };
 
 /* The functions that this library calls, and those that it only passes on to. */
@@ -96,6 +97,7 @@ struct abi {
     X(File_seek, (word file, int64_t offset, int whence))                                          \
     X(File_set_atomicity, (word file, int flag))                                                   \
     X(File_set_info, (word file, word info))                                                       \
+    X(File_sync, (word file))                                                                      \
     X(File_set_view,                                                                               \
       (word file, int64_t at, word unit, word type, const char *representation, word info))        \
     X(Get_library_version, (char *version, int *length))                                           \
@@ -107,6 +109,7 @@ struct abi {
     X(Init_thread, (int *count, char ***words, int required, int *provided))                       \
     X(Info_get, (word info, const char *key, int most, char *value, int *is_there))                \
     X(Status_set_elements_x, (word status, word type, int64_t count))                              \
+    X(Type_dup, (word type, word * copy))                                                          \
     X(Type_free, (word *type))                                                                     \
     X(Type_get_contents, (word type, int integers, int addresses, int types, int *to_integers,     \
                           int64_t *to_addresses, void *to_types))                                  \

@@ -19,13 +19,11 @@
 
 #define PUBLIC __attribute__((visibility("default")))
 
-typedef int way(const struct call *call);
-
-static double now_ns(void)
+static int64_t now_ns(void)
 {
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 /* NULL if the file is left alone. */
@@ -35,12 +33,12 @@ static struct file *taken(word mpi_file)
     return file == NULL || file->is_foreign || file->is_atomic ? NULL : file;
 }
 
-/* Whether reads that are not measured are informed: independent ones, split ones, and what the MPI reads. They are unless
- * the MPI's collective reads have been found faster. */
+/* Whether reads that are not measured are informed: independent ones, split ones, and what the MPI reads. They are while
+ * collective ones are. */
 static bool is_informed(const struct file *file)
 {
     return file->settings.method == METHOD_INFORMED || !file->replaces_collectives ||
-           file->trial.phase != TRIAL_COLLECTIVE;
+           trial_is_informed(&file->trial);
 }
 
 /* C: for calls whose portion the MPI reads. */
@@ -57,17 +55,12 @@ static void announce_shared(const struct call *call)
         informed_announce_shared(file, call);
 }
 
-static int informed_or(struct file *file, const struct call *call, way *independent)
-{
-    bool is_read = informed_read(file, call);
-    report_call(is_read ? CALL_INFORMED : CALL_PASSED);
-    return is_read ? 0 : independent(call);
-}
-
 static int read_independently(const struct call *call, way *original)
 {
     struct file *file = taken(call->file);
-    return file != NULL && is_informed(file) ? informed_or(file, call, original) : original(call);
+    if (file == NULL || !is_informed(file) || informed_is_small(file, call))
+        return informed_pass(file, call, original);
+    return informed_read(file, call, original);
 }
 
 static int by_collective(struct file *file, const struct call *call, way *original)
@@ -82,23 +75,62 @@ static int by_collective(struct file *file, const struct call *call, way *origin
 static int read_collectively(const struct call *call, way *original, way *independent)
 {
     struct file *file = taken(call->file);
-    if (file == NULL)
-        return original(call);
-    if (!file->replaces_collectives) {
+    if (file == NULL || !file->replaces_collectives) {
         announce(file, call);
+        report_call(CALL_COLLECTIVE);
         return original(call);
     }
-    if (file->settings.method == METHOD_INFORMED)
-        return informed_or(file, call, independent);
-    double start_ns = now_ns();
-    int result = trial_is_informed(&file->trial) ? informed_or(file, call, independent)
+    if (file->settings.method == METHOD_INFORMED || file->trial.calls == TRIAL_INFORMED)
+        return informed_read(file, call, independent);
+    int64_t start_ns = now_ns();
+    int result = trial_is_informed(&file->trial) ? informed_read(file, call, independent)
                                                  : by_collective(file, call, original);
-    if (file->trial.phase < TRIAL_PHASES) {
-        trial_ended(&file->trial, now_ns() - start_ns, informed_bytes(call), file->comm, file->ranks);
-        trial_remember(file->device, file->ranks, &file->trial);
-    }
+    uint64_t bytes = informed_bytes(call);
+    bool is_over = trial_ended(&file->trial, now_ns() - start_ns, bytes, file->comm, file->ranks);
+    trial_remember(file->device, file->ranks, &file->trial);
+    if (is_over)
+        file_end_trial(file);
     return result;
 }
+
+/* The MPI's own functions, with counts of either width. Open MPI and older MPIs have none with large counts, and programs
+ * that look for such a function (mpi4py) find this library's. */
+#define MPI_ERR_COUNT 2 /* in all ABIs */
+#define MPI_ERR_OTHER 15
+#define PASS(name, parameters, ...)                                                                \
+    static int pass_##name(PARAMETERS_##parameters(int))                                           \
+    {                                                                                              \
+        return PMPI.name(__VA_ARGS__);                                                             \
+    }                                                                                              \
+    static int pass_##name##_c(PARAMETERS_##parameters(int64_t))                                   \
+    {                                                                                              \
+        if (PMPI.name##_c != NULL)                                                                 \
+            return PMPI.name##_c(__VA_ARGS__);                                                     \
+        if (count < INT32_MIN || count > INT32_MAX)                                                \
+            return MPI_ERR_COUNT;                                                                  \
+        return pass_##name(PASSED_##parameters);                                                   \
+    }
+#define PARAMETERS_POINTER(counting) word file, void *to, counting count, word type, word last
+#define PARAMETERS_AT(counting) word file, int64_t at, void *to, counting count, word type, word last
+#define PARAMETERS_BEGIN(counting) word file, void *to, counting count, word type
+#define PARAMETERS_BEGIN_AT(counting) word file, int64_t at, void *to, counting count, word type
+#define PASSED_POINTER file, to, (int)count, type, last
+#define PASSED_AT file, at, to, (int)count, type, last
+#define PASSED_BEGIN file, to, (int)count, type
+#define PASSED_BEGIN_AT file, at, to, (int)count, type
+PASS(File_read, POINTER, file, to, count, type, last)
+PASS(File_read_all, POINTER, file, to, count, type, last)
+PASS(File_iread, POINTER, file, to, count, type, last)
+PASS(File_iread_all, POINTER, file, to, count, type, last)
+PASS(File_read_shared, POINTER, file, to, count, type, last)
+PASS(File_read_ordered, POINTER, file, to, count, type, last)
+PASS(File_iread_shared, POINTER, file, to, count, type, last)
+PASS(File_read_at, AT, file, at, to, count, type, last)
+PASS(File_read_at_all, AT, file, at, to, count, type, last)
+PASS(File_iread_at, AT, file, at, to, count, type, last)
+PASS(File_iread_at_all, AT, file, at, to, count, type, last)
+PASS(File_read_all_begin, BEGIN, file, to, count, type)
+PASS(File_read_at_all_begin, BEGIN_AT, file, at, to, count, type)
 
 /* A split read is one of the MPI's unless its beginning was taken. */
 static int split_begin(const struct call *call, way *original)
@@ -108,6 +140,11 @@ static int split_begin(const struct call *call, way *original)
         return 0;
     announce(file, call);
     return original(call);
+}
+
+static int read_at(const struct call *call)
+{
+    return pass_File_read_at_c(call->file, call->at, call->to, call->count, call->type, call->status);
 }
 
 static int split_end(word mpi_file, void *to, word status, int (*original)(word, void *, word))
@@ -124,25 +161,21 @@ static int split_end(word mpi_file, void *to, word status, int (*original)(word,
                         .count = split.count,
                         .type = split.type,
                         .status = status};
-    bool is_read = informed_read(file, &call);
-    report_call(is_read ? CALL_INFORMED : CALL_PASSED);
-    if (is_read)
-        return 0;
-    return PMPI.File_read_at_c != NULL
-               ? PMPI.File_read_at_c(mpi_file, split.at, to, split.count, split.type, status)
-               : PMPI.File_read_at(mpi_file, split.at, to, (int)split.count, split.type, status);
+    int result = informed_read(file, &call, read_at);
+    (void)PMPI.Type_free(&split.type);
+    return result;
 }
 
 /* Each way takes its arguments from the call again. */
 #define WAY_BY_POINTER(name, counting)                                                             \
     static int name##_way(const struct call *call)                                                 \
     {                                                                                              \
-        return PMPI.name(call->file, call->to, (counting)call->count, call->type, call->status);   \
+        return pass_##name(call->file, call->to, (counting)call->count, call->type, call->status);   \
     }
 #define WAY_AT(name, counting)                                                                     \
     static int name##_way(const struct call *call)                                                 \
     {                                                                                              \
-        return PMPI.name(call->file, call->at, call->to, (counting)call->count, call->type,        \
+        return pass_##name(call->file, call->at, call->to, (counting)call->count, call->type,        \
                          call->status);                                                            \
     }
 #define BY_POINTER(name, counting)                                                                 \
@@ -168,15 +201,17 @@ static int split_end(word mpi_file, void *to, word status, int (*original)(word,
     WAY_BY_POINTER(File_read##c, counting)                                                         \
     WAY_BY_POINTER(File_read_all##c, counting)                                                     \
     WAY_AT(File_read_at##c, counting)                                                              \
+    WAY_BY_POINTER(File_iread##c, counting)                                                        \
+    WAY_BY_POINTER(File_iread_all##c, counting)                                                    \
     WAY_AT(File_read_at_all##c, counting)                                                          \
     static int File_read_all_begin##c##_way(const struct call *call)                               \
     {                                                                                              \
-        return PMPI.File_read_all_begin##c(call->file, call->to, (counting)call->count,            \
+        return pass_File_read_all_begin##c(call->file, call->to, (counting)call->count,            \
                                            call->type);                                            \
     }                                                                                              \
     static int File_read_at_all_begin##c##_way(const struct call *call)                            \
     {                                                                                              \
-        return PMPI.File_read_at_all_begin##c(call->file, call->at, call->to,                      \
+        return pass_File_read_at_all_begin##c(call->file, call->at, call->to,                      \
                                               (counting)call->count, call->type);                  \
     }                                                                                              \
     BY_POINTER(File_read##c, counting)                                                             \
@@ -216,43 +251,43 @@ static int split_end(word mpi_file, void *to, word status, int (*original)(word,
     {                                                                                              \
         CALL_BY_POINTER;                                                                           \
         announce(taken(file), &call);                                                              \
-        return PMPI.File_iread##c(file, to, count, type, status);                                  \
+        return informed_pass(taken(file), &call, File_iread##c##_way);                                     \
     }                                                                                              \
     BY_POINTER(File_iread_all##c, counting)                                                        \
     {                                                                                              \
         CALL_BY_POINTER;                                                                           \
         announce(taken(file), &call);                                                              \
-        return PMPI.File_iread_all##c(file, to, count, type, status);                              \
+        return informed_pass(taken(file), &call, File_iread_all##c##_way);                                     \
     }                                                                                              \
     AT(File_iread_at##c, counting)                                                                 \
     {                                                                                              \
         CALL_AT;                                                                                   \
         announce(taken(file), &call);                                                              \
-        return PMPI.File_iread_at##c(file, at, to, count, type, status);                           \
+        return pass_File_iread_at##c(file, at, to, count, type, status);                           \
     }                                                                                              \
     AT(File_iread_at_all##c, counting)                                                             \
     {                                                                                              \
         CALL_AT;                                                                                   \
         announce(taken(file), &call);                                                              \
-        return PMPI.File_iread_at_all##c(file, at, to, count, type, status);                       \
+        return pass_File_iread_at_all##c(file, at, to, count, type, status);                       \
     }                                                                                              \
     BY_POINTER(File_read_shared##c, counting)                                                      \
     {                                                                                              \
         CALL_BY_POINTER;                                                                           \
         announce_shared(&call);                                                                    \
-        return PMPI.File_read_shared##c(file, to, count, type, status);                            \
+        return pass_File_read_shared##c(file, to, count, type, status);                            \
     }                                                                                              \
     BY_POINTER(File_read_ordered##c, counting)                                                     \
     {                                                                                              \
         CALL_BY_POINTER;                                                                           \
         announce_shared(&call);                                                                    \
-        return PMPI.File_read_ordered##c(file, to, count, type, status);                           \
+        return pass_File_read_ordered##c(file, to, count, type, status);                           \
     }                                                                                              \
     BY_POINTER(File_iread_shared##c, counting)                                                     \
     {                                                                                              \
         CALL_BY_POINTER;                                                                           \
         announce_shared(&call);                                                                    \
-        return PMPI.File_iread_shared##c(file, to, count, type, status);                           \
+        return pass_File_iread_shared##c(file, to, count, type, status);                           \
     }
 
 READS(, int)
@@ -310,6 +345,28 @@ PUBLIC int MPI_File_set_view(word mpi_file, int64_t at, word unit, word type,
     return result;
 }
 
+PUBLIC int MPI_File_seek(word mpi_file, int64_t offset, int whence)
+{
+    (void)mpi();
+    struct file *file = file_find(mpi_file);
+    if (file != NULL)
+        (void)pthread_mutex_lock(&file->busy);
+    int result = PMPI.File_seek(mpi_file, offset, whence);
+    if (file != NULL)
+        (void)pthread_mutex_unlock(&file->busy);
+    return result;
+}
+
+PUBLIC int MPI_File_sync(word mpi_file)
+{
+    (void)mpi();
+    int result = PMPI.File_sync(mpi_file);
+    struct file *file = file_find(mpi_file);
+    if (file != NULL)
+        file_sync(file);
+    return result;
+}
+
 PUBLIC int MPI_File_set_info(word mpi_file, word info)
 {
     (void)mpi();
@@ -333,20 +390,32 @@ PUBLIC int MPI_File_set_atomicity(word mpi_file, int flag)
 PUBLIC int MPI_Init(int *count, char ***words)
 {
     (void)mpi();
+    if (PMPI.Init == NULL)
+        return MPI_ERR_OTHER; /* there is no MPI */
     job_enter();
-    return PMPI.Init(count, words);
+    int result = PMPI.Init(count, words);
+    if (result == 0)
+        job_initialized();
+    return result;
 }
 
 PUBLIC int MPI_Init_thread(int *count, char ***words, int required, int *provided)
 {
     (void)mpi();
+    if (PMPI.Init_thread == NULL)
+        return MPI_ERR_OTHER; /* there is no MPI */
     job_enter();
-    return PMPI.Init_thread(count, words, required, provided);
+    int result = PMPI.Init_thread(count, words, required, provided);
+    if (result == 0)
+        job_initialized();
+    return result;
 }
 
 PUBLIC int MPI_Finalize(void)
 {
     (void)mpi();
+    if (PMPI.Finalize == NULL)
+        return MPI_ERR_OTHER;
     job_leave();
     report_write();
     return PMPI.Finalize();

@@ -3,6 +3,7 @@
 #include "flatten.h"
 #include "gather.h"
 #include "job.h"
+#include "report.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,10 +19,10 @@ static struct file *files;
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 
 /* ROMIO takes a prefix for the name of a file system ("nfs:/data/x"); those that the kernel knows are opened without it. */
-static const char *without_prefix(const char *path)
+static const char *name_of_file(const char *path)
 {
     static const char *const PREFIXES[] = {"ufs:", "nfs:", "lustre:", "gpfs:", "panfs:", "xfs:"};
-    for (size_t i = 0; i < sizeof PREFIXES / sizeof *PREFIXES; i++)
+    for (size_t i = 0; mpi()->takes_prefixes && i < sizeof PREFIXES / sizeof *PREFIXES; i++)
         if (strncmp(path, PREFIXES[i], strlen(PREFIXES[i])) == 0)
             return path + strlen(PREFIXES[i]);
     return path;
@@ -67,62 +69,88 @@ static bool is_first_on_node(int rank)
     return rank == 0;
 }
 
+/* A quarter of the descriptors that the process may have are for this library; a file takes two. */
+static bool is_affordable(int fd)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)fd < limit.rlim_cur / 4;
+}
+
 /* This rank's part: its own descriptor, and its way to the manager. */
-static bool prepare_alone(struct file *file, const char *path)
+static enum why prepare_alone(struct file *file, const char *path)
 {
     struct stat about;
-    file->fd = open(without_prefix(path), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    file->fd = open(name_of_file(path), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file->fd < 0 || fstat(file->fd, &about) != 0 || !S_ISREG(about.st_mode))
-        return false;
+        return WHY_NOT_OPENED;
+    if (!is_affordable(file->fd))
+        return WHY_DESCRIPTORS;
     file->device = about.st_dev;
+    file->inode = about.st_ino;
+    file->outlook.stream = foretell_stream_open();
+    if (file->outlook.stream == NULL)
+        return WHY_NO_MANAGER;
     file->bounce = malloc(BOUNCE_BYTES);
     file->outlook.path = path_of(file->fd);
-    file->outlook.stream = foretell_stream_open();
-    return file->bounce != NULL && file->outlook.path != NULL && file->outlook.stream != NULL;
+    return file->bounce != NULL && file->outlook.path != NULL ? WHY_NOTHING : WHY_NOT_OPENED;
 }
 
 /* All ranks must choose alike between a collective and an independent call. Those of a whole job agree on what they can
- * do, on the method, and on how far the trial is; others leave collective calls alone. */
-static void agree(struct file *file, bool can, word comm)
+ * do, on the method, and on how far the trial is; others leave collective calls alone. Why they do, if they do. */
+static enum why agree(struct file *file, bool can, word comm)
 {
     file->trial = trial_recall(file->device, file->ranks);
-    int64_t own[5] = {can, file->settings.method, -(int64_t)file->settings.method, file->trial.phase,
-                      -file->trial.phase};
+    int64_t own[5] = {can, file->settings.method, -(int64_t)file->settings.method, file->trial.calls,
+                      -file->trial.calls};
     int64_t least[5];
     memcpy(least, own, sizeof least);
-    if (file->ranks > 1 && (!job_is_whole(comm) ||
-                            PMPI.Allreduce(own, least, 5, mpi()->int64, mpi()->min, comm) != 0))
-        return;
-    if (least[1] != -least[2]) /* a hint that is not the same everywhere */
-        return;
+    if (file->ranks > 1 && !job_is_whole(comm))
+        return WHY_NOT_ALL_RANKS;
+    if (file->ranks > 1 && PMPI.Allreduce(own, least, 5, mpi()->int64, mpi()->min, comm) != 0)
+        return WHY_NOT_ALL_RANKS;
     if (least[3] != -least[4])
         file->trial = (struct trial){0};
-    if (least[0] == 0 || file->settings.method == METHOD_COLLECTIVE)
-        return;
-    file->replaces_collectives = file->ranks == 1 || PMPI.Comm_dup(comm, &file->comm) == 0;
+    if (least[1] != -least[2]) /* a hint that is not the same everywhere */
+        return WHY_METHOD;
+    if (least[0] == 0)
+        return can ? WHY_ANOTHER_RANK : WHY_NOTHING;
+    bool measures = file->settings.method == METHOD_AUTO && file->trial.calls != TRIAL_INFORMED;
+    file->replaces_collectives =
+        !measures || file->ranks == 1 || PMPI.Comm_dup(comm, &file->comm) == 0;
+    return WHY_NOTHING;
 }
 
 struct file *file_prepare(word comm, const char *path, int mode, word info)
 {
     const struct abi *abi = mpi();
     int is_inter = 1;
-    if (!abi->is_known || path == NULL || handle(comm) == abi->comm_null ||
-        (mode & abi->mode_read_only) == 0 || (mode & abi->modes_passed) != 0 ||
-        PMPI.Comm_test_inter(comm, &is_inter) != 0 || is_inter)
+    if (!abi->is_known || handle(comm) == abi->comm_null || PMPI.Comm_test_inter(comm, &is_inter) != 0 ||
+        is_inter)
         return NULL;
     struct file *file = calloc(1, sizeof *file);
     struct file none = {0}; /* without memory the agreement is still joined */
     struct file *own = file != NULL ? file : &none;
     own->fd = -1;
     own->comm = abi->comm_null;
-    own->settings = settings_default();
-    settings_apply(&own->settings, info);
-    bool can = false;
-    if (PMPI.Comm_rank(comm, &own->rank) == 0 && PMPI.Comm_size(comm, &own->ranks) == 0) {
-        own->is_node_leader = is_first_on_node(own->rank);
-        can = file != NULL && own->settings.method != METHOD_COLLECTIVE && prepare_alone(own, path);
-        agree(own, can, comm);
+    if (PMPI.Comm_rank(comm, &own->rank) != 0 || PMPI.Comm_size(comm, &own->ranks) != 0) {
+        free(file);
+        return NULL;
     }
+    own->settings = settings_default(own->rank == 0);
+    settings_apply(&own->settings, info, own->rank == 0);
+    own->is_node_leader = is_first_on_node(own->rank);
+    enum why why = WHY_NOTHING;
+    if (file == NULL || path == NULL)
+        why = WHY_NOT_OPENED;
+    else if ((mode & abi->mode_read_only) == 0 || (mode & abi->modes_passed) != 0)
+        why = WHY_MODE;
+    else if (own->settings.method == METHOD_COLLECTIVE)
+        why = WHY_METHOD;
+    else
+        why = prepare_alone(own, path);
+    bool can = why == WHY_NOTHING;
+    enum why agreed = agree(own, can, comm);
+    report_why(can ? agreed : why);
     if (can)
         return file;
     if (file != NULL)
@@ -168,10 +196,18 @@ struct file *file_leave(word mpi_file)
     return file;
 }
 
-void file_free(struct file *file)
+void file_end_trial(struct file *file)
 {
     if (file->comm != mpi()->comm_null)
         (void)PMPI.Comm_free(&file->comm);
+    file->comm = mpi()->comm_null;
+}
+
+void file_free(struct file *file)
+{
+    file_end_trial(file);
+    if (file->split.is_open)
+        (void)PMPI.Type_free(&file->split.type);
     foretell_stream_close(file->outlook.stream);
     if (file->fd >= 0)
         (void)close(file->fd);
@@ -192,7 +228,7 @@ void file_set_view(struct file *file, int64_t at, word unit, word type, const ch
     file->is_foreign = strcmp(representation, "native") != 0;
     file->passes = true;
     if (PMPI.Type_size(unit, &bytes) == 0 && bytes > 0 && at >= 0) {
-        file->view.type = flatten(type);
+        file->view.type = flatten(type, PARTS_MAX);
         file->view.displacement_bytes = at;
         file->view.unit_bytes = (uint64_t)bytes;
         file->passes = !parts_rising(&file->view.type);
@@ -200,10 +236,22 @@ void file_set_view(struct file *file, int64_t at, word unit, word type, const ch
     (void)pthread_mutex_unlock(&file->busy);
 }
 
+void file_sync(struct file *file)
+{
+    struct stat about;
+    int fd = open(file->outlook.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    (void)pthread_mutex_lock(&file->busy);
+    if (fd >= 0 && fstat(fd, &about) == 0 && about.st_dev == file->device && about.st_ino == file->inode)
+        (void)dup3(fd, file->fd, O_CLOEXEC);
+    (void)pthread_mutex_unlock(&file->busy);
+    if (fd >= 0)
+        (void)close(fd);
+}
+
 void file_set_hints(struct file *file, word info)
 {
     struct settings settings = file->settings;
-    settings_apply(&settings, info);
+    settings_apply(&settings, info, file->rank == 0);
     (void)pthread_mutex_lock(&file->busy);
     outlook_bound(&file->outlook, settings.depth_blocks, settings.budget_bytes);
     file->settings.depth_blocks = settings.depth_blocks;

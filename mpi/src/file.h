@@ -16,16 +16,19 @@ struct split {
     bool is_open;
     int64_t at; /* in etypes of the view */
     int64_t count;
-    word type;
+    word type; /* a copy: the program may free its own */
 };
 
 struct file {
     struct file *next;
     word mpi_file;
-    pthread_mutex_t busy; /* held during an informed read; a thread that finds it taken is served by the MPI */
+    /* Held during an informed read, and during each independent read by the individual pointer, which otherwise two threads
+     * might find in the same place. A thread that has an explicit offset and finds it held is served by the MPI. */
+    pthread_mutex_t busy;
     int fd;
     dev_t device;
-    word comm; /* a copy, for agreements of `auto`; mpi()->comm_null if there is one rank */
+    ino_t inode;
+    word comm; /* a copy, while `auto` measures; else mpi()->comm_null */
     int rank, ranks;
     bool replaces_collectives; /* all ranks do, or none: see `agree` */
     bool is_node_leader; /* discloses what is read by a shared pointer */
@@ -56,10 +59,16 @@ struct file *file_find(word mpi_file);
 /* Takes it out of the list. */
 struct file *file_leave(word mpi_file);
 
+/* `auto` has decided. Collective in the file's communicator. */
+void file_end_trial(struct file *file);
+
 void file_free(struct file *file);
 
 /* A new view: flattened, if it can be. */
 void file_set_view(struct file *file, int64_t at, word unit, word type, const char *representation);
+
+/* What others have written is to be seen: opens this rank's descriptor anew. */
+void file_sync(struct file *file);
 
 /* Depth and budget may change; the method is that of the opening. */
 void file_set_hints(struct file *file, word info);

@@ -16,7 +16,7 @@ struct recipe {
     void *types;
 };
 
-static struct parts flatten_inner(word type, unsigned depth);
+static struct parts flatten_inner(word type, unsigned depth, size_t parts_most);
 
 static enum combiner combiner_of(int value)
 {
@@ -105,17 +105,28 @@ static int64_t address_at(const struct recipe *recipe, int64_t counts, int64_t i
     return recipe->count_count > 0 ? recipe->counts[counts + index] : recipe->addresses[index];
 }
 
+/* A product; 0, and a failed list, if it is too large. */
+static int64_t times(struct parts *to, int64_t one, int64_t other)
+{
+    int64_t product;
+    if (!__builtin_mul_overflow(one, other, &product))
+        return product;
+    to->has_failed = true;
+    return 0;
+}
+
 static void vector(struct parts *to, const struct recipe *recipe, const struct parts *inner)
 {
     bool is_in_bytes = recipe->combiner == COMBINER_HVECTOR;
-    int64_t stride = is_in_bytes ? address_at(recipe, 2, 0) : count_at(recipe, 2) * inner->extent_bytes;
+    int64_t stride = is_in_bytes ? address_at(recipe, 2, 0)
+                                 : times(to, count_at(recipe, 2), inner->extent_bytes);
     int64_t count = count_at(recipe, 0), length = count_at(recipe, 1), touching;
     if (!__builtin_mul_overflow(length, inner->extent_bytes, &touching) && touching == stride) {
         to->has_failed |= __builtin_mul_overflow(length, count, &length);
         count = 1;
     }
     for (int64_t i = 0; i < count && !to->has_failed; i++)
-        parts_repeat(to, inner, i * stride, (uint64_t)length);
+        parts_repeat(to, inner, times(to, i, stride), (uint64_t)length);
 }
 
 static void indexed(struct parts *to, const struct recipe *recipe, const struct parts *inner)
@@ -129,7 +140,7 @@ static void indexed(struct parts *to, const struct recipe *recipe, const struct 
     for (int64_t i = 0; i < count && !to->has_failed; i++) {
         int64_t length = count_at(recipe, is_block ? 1 : 1 + i);
         int64_t at = is_in_bytes ? address_at(recipe, behind, i)
-                                 : count_at(recipe, behind + i) * inner->extent_bytes;
+                                 : times(to, count_at(recipe, behind + i), inner->extent_bytes);
         parts_repeat(to, inner, at, (uint64_t)length);
     }
 }
@@ -138,7 +149,7 @@ static void structure(struct parts *to, const struct recipe *recipe, unsigned de
 {
     int64_t count = count_at(recipe, 0);
     for (int64_t i = 0; i < count && !to->has_failed; i++) {
-        struct parts inner = flatten_inner(inner_type(recipe, i), depth);
+        struct parts inner = flatten_inner(inner_type(recipe, i), depth, to->most);
         parts_repeat(to, &inner, address_at(recipe, 1 + count, i), (uint64_t)count_at(recipe, 1 + i));
         parts_free(&inner);
     }
@@ -167,14 +178,14 @@ static void box(struct parts *to, const struct parts *inner, const struct dimens
 }
 
 /* Gives the dimensions their strides in the order of the array, and turns those of Fortran round: slowest first. */
-static void lay_out(struct dimension *dimensions, int64_t count, bool is_fortran, const int64_t *sizes,
+static void lay_out(struct parts *to, struct dimension *dimensions, int64_t count, bool is_fortran, const int64_t *sizes,
                     int64_t element_bytes)
 {
     int64_t stride = element_bytes;
     for (int64_t i = 0; i < count; i++) {
         int64_t index = is_fortran ? i : count - 1 - i;
         dimensions[index].stride_bytes = stride;
-        stride *= sizes[index];
+        stride = times(to, stride, sizes[index]);
     }
     for (int64_t i = 0; is_fortran && i < count / 2; i++) {
         struct dimension kept = dimensions[i];
@@ -202,8 +213,9 @@ static void subarray(struct parts *to, const struct recipe *recipe, const struct
         dimensions[i] = (struct dimension){start, length, INT64_MAX / 4, start + length, 0};
     }
     int order = is_large ? recipe->integers[1] : integers[3 * count];
-    lay_out(dimensions, count, order == mpi()->order_fortran, sizes, inner->extent_bytes);
-    box(to, inner, dimensions, count, 0);
+    lay_out(to, dimensions, count, order == mpi()->order_fortran, sizes, inner->extent_bytes);
+    if (!to->has_failed)
+        box(to, inner, dimensions, count, 0);
 }
 
 /* MPI 4.1, section 5.1.4: the processes are a grid in C's order, whatever the array's order is. */
@@ -239,7 +251,7 @@ static void darray(struct parts *to, const struct recipe *recipe, const struct p
         }
         to->has_failed |= one->length < 1;
     }
-    lay_out(dimensions, count, processes[count] == mpi()->order_fortran, sizes, inner->extent_bytes);
+    lay_out(to, dimensions, count, processes[count] == mpi()->order_fortran, sizes, inner->extent_bytes);
     if (!to->has_failed)
         box(to, inner, dimensions, count, 0);
 }
@@ -250,9 +262,9 @@ static void build(struct parts *to, const struct recipe *recipe, unsigned depth)
         structure(to, recipe, depth);
         return;
     }
-    struct parts inner = flatten_inner(inner_type(recipe, 0), depth);
+    struct parts inner = flatten_inner(inner_type(recipe, 0), depth, to->most);
     to->has_failed |= inner.has_failed;
-    if (!inner.has_failed) {
+    if (!inner.has_failed && inner.count > 0) {
         switch (recipe->combiner) {
         case COMBINER_DUP:
         case COMBINER_RESIZED:
@@ -291,9 +303,9 @@ static void named(struct parts *to, word type)
         parts_add(to, 0, (uint64_t)bytes);
 }
 
-static struct parts flatten_inner(word type, unsigned depth)
+static struct parts flatten_inner(word type, unsigned depth, size_t parts_most)
 {
-    struct parts parts = {0};
+    struct parts parts = {.most = parts_most};
     struct recipe recipe;
     int64_t lower;
     if (depth == 0 || !read_envelope(type, &recipe)) {
@@ -314,7 +326,7 @@ static struct parts flatten_inner(word type, unsigned depth)
     return parts;
 }
 
-struct parts flatten(word type)
+struct parts flatten(word type, size_t parts_most)
 {
-    return flatten_inner(type, FLATTEN_DEPTH_MAX);
+    return flatten_inner(type, FLATTEN_DEPTH_MAX, parts_most);
 }

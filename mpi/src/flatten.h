@@ -13,7 +13,7 @@
 
 #define FLATTEN_DEPTH_MAX 32
 
-/* The parts of a datatype; to be freed. Costs O(parts), and what its inner types cost. */
-struct parts flatten(word type);
+/* The parts of a datatype, at most so many; to be freed. Costs O(parts), and what its inner types cost. */
+struct parts flatten(word type, size_t parts_most);
 
 #endif

@@ -9,6 +9,9 @@
 /* Portions of a call's size, as a power of two, that are disclosed behind it when all before were foreseen. */
 #define STEPS_MAX 6
 
+/* Parts of a memory type, at most; buffers with more are filled by the MPI, which keeps what it knows of a type. */
+#define MEMORY_PARTS_MAX 10000
+
 /* How many calls of all ranks are disclosed ahead of the shared pointer. */
 #define SHARED_CALLS 4
 
@@ -52,8 +55,8 @@ static bool locate(struct file *file, const struct call *call, struct portion *p
         return false;
     portion->end_bytes = portion->start_bytes + bytes;
     struct stat about;
-    if (fstat(file->fd, &about) != 0)
-        return false;
+    if (fstat(file->fd, &about) != 0 || about.st_dev != file->device || about.st_ino != file->inode)
+        return false; /* the program has closed descriptors that it does not know */
     file->outlook.file_bytes = about.st_size;
     return true;
 }
@@ -89,7 +92,7 @@ static void foresee(struct file *file, const struct call *call, const struct por
 static bool read_portion(struct file *file, const struct call *call, const struct portion *portion)
 {
     uint64_t bytes = portion->end_bytes - portion->start_bytes;
-    struct view memory = {.unit_bytes = 1, .type = flatten(call->type)};
+    struct view memory = {.unit_bytes = 1, .type = flatten(call->type, MEMORY_PARTS_MAX)};
     bool is_read = false;
     if (!memory.type.has_failed && memory.type.count > 0) {
         struct gather gather = {
@@ -134,13 +137,33 @@ static bool read_locked(struct file *file, const struct call *call)
     return true;
 }
 
-bool informed_read(struct file *file, const struct call *call)
+int informed_read(struct file *file, const struct call *call, way *independent)
 {
-    if (pthread_mutex_trylock(&file->busy) != 0)
-        return false;
+    if (!call->is_explicit)
+        (void)pthread_mutex_lock(&file->busy);
+    else if (pthread_mutex_trylock(&file->busy) != 0)
+        return report_call(CALL_PASSED), independent(call);
     bool is_read = read_locked(file, call);
+    /* By the pointer, the MPI reads before another thread finds the pointer where it is. */
+    int result = is_read || call->is_explicit ? 0 : independent(call);
     (void)pthread_mutex_unlock(&file->busy);
-    return is_read;
+    report_call(is_read ? CALL_INFORMED : CALL_PASSED);
+    return is_read || !call->is_explicit ? result : independent(call);
+}
+
+int informed_pass(struct file *file, const struct call *call, way *independent)
+{
+    if (file == NULL || call->is_explicit)
+        return independent(call);
+    (void)pthread_mutex_lock(&file->busy);
+    int result = independent(call);
+    (void)pthread_mutex_unlock(&file->busy);
+    return result;
+}
+
+bool informed_is_small(const struct file *file, const struct call *call)
+{
+    return !file->passes && parts_contiguous(&file->view.type) && informed_bytes(call) < BLOCK_BYTES;
 }
 
 void informed_announce(struct file *file, const struct call *call)
@@ -192,22 +215,23 @@ void informed_announce_view(struct file *file)
 
 bool informed_begin(struct file *file, const struct call *call)
 {
-    int64_t at = call->at;
-    uint64_t bytes = informed_bytes(call);
-    if (file->split.is_open || call->count < 0 || file->view.unit_bytes == 0 ||
-        (!call->is_explicit && PMPI.File_get_position(call->file, &at) != 0))
-        return false;
     struct call now = *call;
     struct portion portion;
+    struct split split = {.is_open = true, .count = call->count};
+    uint64_t bytes = informed_bytes(call);
     now.is_explicit = true;
-    now.at = at;
     (void)pthread_mutex_lock(&file->busy);
-    if (locate(file, &now, &portion) && is_within_file(file, &portion))
-        outlook_begin(&file->outlook, portion.start_bytes, portion.end_bytes);
-    bool has_moved = call->is_explicit ||
-                     move_pointer(file, call, (uint64_t)at * file->view.unit_bytes + bytes);
-    if (has_moved)
-        file->split = (struct split){true, at, call->count, call->type};
+    bool is_possible = !file->split.is_open && bytes > 0 && file->view.unit_bytes > 0 &&
+                       (call->is_explicit || PMPI.File_get_position(call->file, &now.at) == 0) &&
+                       PMPI.Type_dup(call->type, &split.type) == 0;
+    if (is_possible) {
+        if (locate(file, &now, &portion) && is_within_file(file, &portion))
+            outlook_begin(&file->outlook, portion.start_bytes, portion.end_bytes);
+        if (!call->is_explicit)
+            (void)move_pointer(file, call, (uint64_t)now.at * file->view.unit_bytes + bytes);
+        split.at = now.at;
+        file->split = split;
+    }
     (void)pthread_mutex_unlock(&file->busy);
-    return has_moved;
+    return is_possible;
 }

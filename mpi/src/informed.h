@@ -16,8 +16,17 @@ struct call {
     word type, status;
 };
 
-/* Reads the call's portion. False: nothing of it counts, and the MPI's own independent call must do it. */
-bool informed_read(struct file *file, const struct call *call);
+/* The MPI's own way of doing a call. */
+typedef int way(const struct call *call);
+
+/* Reads the call's portion; what cannot be served from here, the MPI's `independent` call reads. Returns its result, or 0. */
+int informed_read(struct file *file, const struct call *call, way *independent);
+
+/* Has the MPI do an independent call, in turn with informed reads by the individual pointer. */
+int informed_pass(struct file *file, const struct call *call, way *independent);
+
+/* Whether a read is so small, and in a view without holes, that the MPI's own is quicker. */
+bool informed_is_small(const struct file *file, const struct call *call);
 
 /* Discloses the call's portion, which the MPI reads, and takes it as read. */
 void informed_announce(struct file *file, const struct call *call);

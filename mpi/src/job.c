@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ struct table {
 
 static struct table *table;
 static char name[128];
+static ino_t inode;
 
 static int number(const char *const *names, size_t count)
 {
@@ -98,17 +100,47 @@ static void remove_stale(void)
     (void)closedir(folder);
 }
 
-static struct table *map(void)
+/* A rank's place has memory, so that a full file system is noticed here and not when the place is written. */
+static bool has_place(int fd, int rank)
+{
+    return posix_fallocate(fd, 0, offsetof(struct table, ranks)) == 0 &&
+           posix_fallocate(fd, (off_t)(offsetof(struct table, ranks) + (size_t)rank * sizeof(uint32_t)),
+                           sizeof(uint32_t)) == 0;
+}
+
+/* NULL: there is none, or somebody else's file has its name. */
+static struct table *map(int rank)
 {
     struct stat about;
-    int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (fd < 0)
         return NULL;
     void *at = MAP_FAILED;
-    if (fstat(fd, &about) == 0 && about.st_uid == geteuid() && ftruncate(fd, sizeof(struct table)) == 0)
+    if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_uid == geteuid() &&
+        about.st_nlink <= 1 && about.st_size <= (off_t)sizeof(struct table) &&
+        ftruncate(fd, sizeof(struct table)) == 0 && has_place(fd, rank))
         at = mmap(NULL, sizeof(struct table), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    inode = about.st_ino;
     (void)close(fd);
     return at == MAP_FAILED ? NULL : at;
+}
+
+/* Decides, unless another rank has; returns whether the job is whole. */
+static bool decide(uint32_t own)
+{
+    uint32_t decision = UNDECIDED;
+    if (__atomic_compare_exchange_n(&table->decision, &decision, own, false, __ATOMIC_ACQ_REL,
+                                    __ATOMIC_ACQUIRE))
+        decision = own;
+    return decision == WHOLE;
+}
+
+/* The name may be that of the launcher's next program by now. */
+static void remove_name(void)
+{
+    struct stat about;
+    if (stat(name, &about) == 0 && about.st_ino == inode)
+        (void)unlink(name);
 }
 
 void job_enter(void)
@@ -116,41 +148,51 @@ void job_enter(void)
     static const char *const RANKS[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"};
     int saved = errno;
     int rank = number(RANKS, sizeof RANKS / sizeof *RANKS);
-    if (rank >= 0 && table == NULL) {
-        long pid = launcher();
+    long pid = launcher();
+    unsigned long long ticks = began(pid);
+    if (rank >= 0 && table == NULL && ticks > 0) {
         const char *space = getenv("PMIX_NAMESPACE"); /* of several jobs of one launcher */
         (void)snprintf(name, sizeof name, SHARED "/" PREFIX "%u-%ld-%llu-%" PRIx64, (unsigned)geteuid(), pid,
-                       began(pid), hash(space));
+                       ticks, hash(space));
         if (rank == 0)
             remove_stale();
-        table = map();
+        table = map(rank);
         uint32_t none = 0;
         if (table != NULL && __atomic_compare_exchange_n(&table->ranks[rank], &none, (uint32_t)getpid(),
                                                          false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
             (void)__atomic_fetch_add(&table->entered, 1, __ATOMIC_ACQ_REL);
+        else if (table != NULL)
+            (void)decide(NOT_WHOLE); /* the place is that of a rank which has ended without a word */
     }
+    errno = saved;
+}
+
+/* How many ranks the job has; -1 if it cannot be told. */
+static int size_of_world(void)
+{
+    int ranks;
+    return PMPI.Comm_size(mpi()->comm_world, &ranks) == 0 ? ranks : -1;
+}
+
+static bool is_full(void)
+{
+    return __atomic_load_n(&table->entered, __ATOMIC_ACQUIRE) == (uint32_t)size_of_world();
+}
+
+void job_initialized(void)
+{
+    int saved = errno;
+    if (table != NULL && mpi()->is_known && is_full())
+        remove_name(); /* nobody needs it any more, and it is not left behind if the job is killed */
     errno = saved;
 }
 
 void job_leave(void)
 {
+    int saved = errno;
     if (table != NULL)
-        (void)unlink(name);
-}
-
-/* Whether the table is full, decided by the first rank that asks. */
-static bool is_full(int ranks)
-{
-    if (table == NULL)
-        return false;
-    uint32_t decision = UNDECIDED;
-    bool is_all = __atomic_load_n(&table->entered, __ATOMIC_ACQUIRE) == (uint32_t)ranks;
-    if (__atomic_compare_exchange_n(&table->decision, &decision, is_all ? WHOLE : NOT_WHOLE, false,
-                                    __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-        (void)unlink(name);
-        return is_all;
-    }
-    return decision == WHOLE;
+        remove_name();
+    errno = saved;
 }
 
 /* Whether all ranks of `comm` are ranks of this job, and none of one that was spawned or connected. */
@@ -180,11 +222,9 @@ static bool is_within(word comm, word world)
 
 bool job_is_whole(word comm)
 {
-    word world = mpi()->comm_world;
-    int ranks;
     const char *everywhere = getenv("FORETELL_MPI_EVERYWHERE");
     if (everywhere != NULL && strcmp(everywhere, "1") == 0)
         return true;
-    /* Which of the two answers no does not matter, but that all ranks of a communicator say the same. */
-    return PMPI.Comm_size(world, &ranks) == 0 && is_within(comm, world) && is_full(ranks);
+    /* Without a table MPI was not initialized by this library's call; there may be no world to ask for. */
+    return table != NULL && is_within(comm, mpi()->comm_world) && decide(is_full() ? WHOLE : NOT_WHOLE);
 }

@@ -7,7 +7,7 @@
  * The first rank that wants to know decides for all, so that they cannot decide differently. Ranks on other nodes are in
  * other tables: such a job is whole only if the environment says so (FORETELL_MPI_EVERYWHERE=1, set for all its ranks).
  *
- * The table has a name until it has been decided upon, and no longer than MPI_Finalize. It names the process that started
+ * The table has a name until all ranks have entered, and no longer than MPI_Finalize. It names the process that started
  * the ranks; names of processes that have ended are removed by later jobs.
  */
 #ifndef FORETELL_MPI_JOB_H
@@ -17,6 +17,9 @@
 
 /* Before PMPI_Init. */
 void job_enter(void);
+
+/* After PMPI_Init. */
+void job_initialized(void);
 
 /* Whether all ranks of `comm` have the library. The same on all of them. */
 bool job_is_whole(word comm);

@@ -86,8 +86,11 @@ void outlook_bound(struct outlook *outlook, uint64_t depth_blocks, uint64_t budg
 {
     outlook->depth_blocks = depth_blocks;
     outlook->budget_bytes = budget_bytes;
-    if (depth_blocks != DEPTH_BY_MANAGER)
-        (void)foretell_stream_request(outlook->stream, outlook_step_bytes(outlook));
+    uint64_t step_bytes = outlook_step_bytes(outlook);
+    if (depth_blocks == DEPTH_BY_MANAGER || step_bytes == outlook->request_bytes)
+        return;
+    outlook->request_bytes = step_bytes;
+    (void)foretell_stream_request(outlook->stream, step_bytes);
 }
 
 static void send(struct outlook *outlook, const struct foretell_segment *segments, size_t count)

@@ -2,7 +2,8 @@
  * What a rank discloses of one file: the ranges that it will read next, a bounded way ahead of its reads.
  *
  * The bound is a depth in blocks, counted where the ranges touch them, and a budget in bytes. The depth is that of
- * Madhyastha, Gibson and Faloutsos, 1999, section 4.1: a rank has at most so many blocks disclosed and not yet read.
+ * Madhyastha, Gibson and Faloutsos, 1999, section 4.1: a rank has at most so many blocks disclosed beyond the read in
+ * progress.
  */
 #ifndef FORETELL_MPI_OUTLOOK_H
 #define FORETELL_MPI_OUTLOOK_H
@@ -28,6 +29,7 @@ struct outlook {
     char *path;
     const struct view *view;
     uint64_t depth_blocks, budget_bytes;
+    uint64_t request_bytes; /* what the manager has been asked for; 0: nothing */
     bool is_open;         /* `ahead` and `read` are places of one sequence of reads */
     struct front ahead;   /* all before it is disclosed */
     struct front read;    /* all before it has been read */

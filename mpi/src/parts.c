@@ -21,7 +21,8 @@ void parts_add(struct parts *parts, int64_t offset_bytes, uint64_t length_bytes)
     }
     if (parts->count == parts->room) {
         size_t room = parts->room == 0 ? 16 : 2 * parts->room;
-        struct part *list = room <= PARTS_MAX ? realloc(parts->list, room * sizeof *list) : NULL;
+        size_t most = parts->most != 0 ? parts->most : PARTS_MAX;
+        struct part *list = parts->count < most ? realloc(parts->list, room * sizeof *list) : NULL;
         if (list == NULL) {
             parts->has_failed = true;
             return;

@@ -23,6 +23,7 @@ struct part {
 struct parts {
     struct part *list;
     size_t count, room;
+    size_t most; /* 0: PARTS_MAX */
     uint64_t data_bytes;  /* the type's size */
     int64_t extent_bytes; /* how far apart two copies begin */
     bool has_failed;

@@ -7,7 +7,24 @@
 
 #include "file.h"
 
+#include <stdbool.h>
+
 enum counted { CALL_COLLECTIVE, CALL_INFORMED, CALL_PASSED, CALLS };
+
+/* Why the collective reads of a file are the MPI's. */
+enum why {
+    WHY_NOTHING, /* they are not */
+    WHY_METHOD,
+    WHY_MODE,
+    WHY_NOT_OPENED,
+    WHY_DESCRIPTORS,
+    WHY_NO_MANAGER,
+    WHY_NOT_ALL_RANKS,
+    WHY_ANOTHER_RANK,
+};
+
+/* The last one is kept. */
+void report_why(enum why why);
 
 /* A file has been opened that is not left alone. */
 void report_opened(const struct file *file);

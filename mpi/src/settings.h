@@ -5,7 +5,8 @@
  *   foretell_depth   FORETELL_MPI_DEPTH   blocks of 8 KiB that each rank has disclosed and not read; 0: none
  *   foretell_budget  FORETELL_MPI_BUDGET  the same in bytes; 65536, 64KiB, 1GiB, …
  *
- * A value that is not understood counts as absent: a hint of MPI_Info is never an error.
+ * A value that is not understood counts as absent, since a hint of MPI_Info is never an error; one rank says so on standard
+ * error.
  */
 #ifndef FORETELL_MPI_SETTINGS_H
 #define FORETELL_MPI_SETTINGS_H
@@ -23,10 +24,13 @@ struct settings {
     uint64_t budget_bytes;
 };
 
-/* The environment's, and the defaults. */
-struct settings settings_default(void);
+/* The least budget: eight blocks. */
+#define BUDGET_MIN_BYTES (UINT64_C(64) << 10)
+
+/* The environment's, and the defaults. `says`: this rank tells of values that are not understood. */
+struct settings settings_default(bool says);
 
 /* What the info says in place of `settings`. */
-void settings_apply(struct settings *settings, word info);
+void settings_apply(struct settings *settings, word info, bool says);
 
 #endif

@@ -55,6 +55,7 @@ int main(void)
     SAME(abi->int64, MPI_INT64_T);
     SAME(abi->min, MPI_MIN);
     SAME(abi->max, MPI_MAX);
+    SAME(abi->sum, MPI_SUM);
     SAME(abi->comm_null, MPI_COMM_NULL);
     SAME(abi->comm_world, MPI_COMM_WORLD);
     SAME(abi->undefined, MPI_UNDEFINED);

@@ -307,21 +307,21 @@ static void check_settings(void)
     static const struct {
         const char *text;
         uint64_t bytes;
-    } CASES[] = {{"4096", 4096},     {"64KiB", 65536},    {"2m", 2 << 20}, {"1GiB", 1 << 30},
-                 {"8 MiB", 7},       {"-1", 7},           {"", 7},         {"x", 7},
-                 {"1TiBs", 7},       {"99999999999G", 7}, {"3KB", 3072},   {"12B", 12},
-                 {"18446744073709551616", 7}};
+    } CASES[] = {{"65537", 65537},  {"64KiB", 65536},    {"2m", 2 << 20}, {"1GiB", 1 << 30},
+                 {"8 MiB", 0},      {"-1", 0},           {"", 0},         {"x", 0},
+                 {"1TiBs", 0},      {"99999999999G", 0}, {"300KB", 307200}, {"100000B", 100000},
+                 {"18446744073709551616", 0}};
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
-        assert(setenv("FORETELL_MPI_BUDGET", "7", 1) == 0);
-        assert(settings_default().budget_bytes == 7);
         assert(setenv("FORETELL_MPI_BUDGET", CASES[i].text, 1) == 0);
-        uint64_t bytes = settings_default().budget_bytes;
-        assert(bytes == (CASES[i].bytes == 7 ? BUDGET_DEFAULT_BYTES : CASES[i].bytes));
+        uint64_t bytes = settings_default(false).budget_bytes;
+        assert(bytes == (CASES[i].bytes == 0 ? BUDGET_DEFAULT_BYTES : CASES[i].bytes));
     }
-    assert(settings_default().method == METHOD_AUTO);
+    assert(setenv("FORETELL_MPI_BUDGET", "16", 1) == 0);
+    assert(settings_default(false).budget_bytes == BUDGET_MIN_BYTES);
+    assert(settings_default(false).method == METHOD_AUTO);
     assert(setenv("FORETELL_MPI_METHOD", "Informed", 1) == 0);
     assert(setenv("FORETELL_MPI_DEPTH", "0", 1) == 0);
-    assert(settings_default().method == METHOD_INFORMED && settings_default().depth_blocks == 0);
+    assert(settings_default(false).method == METHOD_INFORMED && settings_default(false).depth_blocks == 0);
 }
 
 int main(int argc, char **argv)
