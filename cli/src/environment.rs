@@ -5,7 +5,7 @@
 //! every later exec decides whether the program gets the library (`preload/src/executable.c`). The library hides its own two
 //! entries from the program. `FORETELL_SOCKET` stays visible, because programs give hints through it.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -63,6 +63,7 @@ unsafe extern "C" {
         loader: *mut FileIdentity,
         room: *mut LookRoom,
     ) -> bool;
+    fn foretell_is_mpi_launcher(path: *const libc::c_char) -> bool;
 }
 
 /// The entries that this process was started with, in their order.
@@ -145,6 +146,13 @@ fn set(entries: &mut Vec<CString>, name: &str, value: &str) {
         Some(at) => entries[at] = entry,
         None => entries.push(entry),
     }
+}
+
+/// Whether `program` starts the ranks of an MPI program: `mpiexec`, `mpirun.openmpi`, …
+pub(crate) fn is_mpi_launcher(program: &OsStr) -> bool {
+    let Ok(program) = CString::new(program.as_bytes()) else { return false };
+    // SAFETY: the argument is a string that outlives the call, which only reads it.
+    unsafe { foretell_is_mpi_launcher(program.as_ptr()) }
 }
 
 /// Whether `program` gets the library when it is executed.

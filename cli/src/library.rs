@@ -10,9 +10,6 @@ pub(crate) const FILE_NAME: &str = "libforetell_preload.so";
 /// The file name of the library for MPI-IO, which lies in the same folder.
 const MPI_FILE_NAME: &str = "libforetell_mpi.so";
 
-/// Commands that start the ranks of an MPI program on this machine.
-const MPI_LAUNCHERS: [&str; 5] = ["mpiexec", "mpirun", "orterun", "prterun", "prun"];
-
 /// Folders of what belongs to the binary, relative to its own: the same in a build, one below `lib` when installed.
 pub(crate) const PLACES: [&str; 2] = ["", "../lib/foretell"];
 
@@ -45,15 +42,6 @@ pub(crate) fn find() -> Result<PathBuf, String> {
 /// The library for MPI-IO that belongs to the interposing `library`.
 pub(crate) fn for_mpi(library: &Path) -> PathBuf {
     library.with_file_name(MPI_FILE_NAME)
-}
-
-/// Whether `program` starts the ranks of an MPI program: `mpiexec`, `mpirun.openmpi`, …
-pub(crate) fn is_mpi_launcher(program: &OsStr) -> bool {
-    let name = Path::new(program).file_name().and_then(OsStr::to_str).unwrap_or_default();
-    let of_flavour = |launcher: &str| {
-        name.strip_prefix(launcher).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    MPI_LAUNCHERS.iter().any(|launcher| of_flavour(launcher))
 }
 
 /// The folder of this process's binary.

@@ -23,7 +23,9 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use foretell_manager::opens::Opens;
 use foretell_manager::{Fault, ManagerState, Options, Report};
-use foretell_protocol::layout::{INTEREST_MPI, INTEREST_NAMES, INTEREST_READS};
+use foretell_protocol::layout::{
+    INTEREST_MPI, INTEREST_MPI_LAUNCHED, INTEREST_NAMES, INTEREST_READS,
+};
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, waitid};
 
 use self::hints::HintArgs;
@@ -38,7 +40,7 @@ use crate::record::{self, Moved, Naming, Observed};
 use crate::signals::Taken;
 use crate::state::LearnPlan;
 use crate::summary::{Ended, Ending, Summary};
-use crate::{library, panics, rules, signals, size, state};
+use crate::{environment, library, panics, rules, signals, size, state};
 
 /// Names a fault to be injected into the manager; for tests.
 const FAULT_VARIABLE: &str = "FORETELL_TEST_FAULT";
@@ -110,8 +112,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "no-hints")]
     rules: Option<PathBuf>,
 
-    /// Take the MPI-IO calls of PROGRAM and of what it starts: the views of its ranks become hints (the default if PROGRAM is
-    /// mpiexec, mpirun, …)
+    /// Take the MPI-IO calls of PROGRAM and of what it starts: the views of its ranks become hints (the default for
+    /// mpiexec, mpirun and the like, wherever they are started)
     #[arg(long, conflicts_with = "no-hints")]
     mpi: bool,
 
@@ -193,20 +195,22 @@ fn check_outputs(args: &RunArgs) -> Result<(), String> {
     output_file::check_apart(&read, &written.collect::<Vec<Named>>())
 }
 
-/// Whether the library for MPI-IO goes along.
+/// With what the library for MPI-IO goes along: bits `INTEREST_MPI…`.
 ///
 /// # Errors
 /// It is asked for and missing.
-fn takes_mpi(args: &RunArgs, library: &Path) -> Result<bool, String> {
-    let is_launcher = args.command.first().is_some_and(|program| library::is_mpi_launcher(program));
-    if !args.hints.may_prefetch() || !(args.mpi || is_launcher) {
-        return Ok(false);
+fn mpi_interest(args: &RunArgs, library: &Path) -> Result<u32, String> {
+    let mpi_library = library::for_mpi(library);
+    if !args.hints.may_prefetch() || !mpi_library.exists() {
+        return match args.mpi {
+            true => Err(format!("{} is missing; build or install again", mpi_library.display())),
+            false => Ok(0),
+        };
     }
-    let library = library::for_mpi(library);
-    if library.exists() || !args.mpi {
-        return Ok(library.exists());
-    }
-    Err(format!("{} is missing; build or install again", library.display()))
+    let is_launcher =
+        args.command.first().is_some_and(|program| environment::is_mpi_launcher(program));
+    let with_all = if args.mpi || is_launcher { INTEREST_MPI } else { 0 };
+    Ok(INTEREST_MPI_LAUNCHED | with_all)
 }
 
 /// Runs the program and ends as it ended; returns only on failure. The command is that of `args` followed by
@@ -229,7 +233,7 @@ pub(crate) fn run(
     let follows_all = args.record.is_some() || args.rules.is_some();
     let interest = interest(args.hints.is_any() || follows_all, INTEREST_READS)
         | interest(plan.counts_names || follows_all, INTEREST_NAMES)
-        | interest(takes_mpi(args, &library).map_err(own_failure)?, INTEREST_MPI);
+        | mpi_interest(args, &library).map_err(own_failure)?;
     let channel = channel(args, plan.observes);
     let (reader, writer) = channel.map(|channel| (channel.reader, channel.writer)).unzip();
     let needs_own = args.needs_own_manager() || !plan.can_be_given();

@@ -23,7 +23,8 @@
 //!   unread block for a run before it reads again.
 //! * **H. Disclosing.** A fetch that would only wait in the queue of a busy device begins when its stream has read, or has
 //!   disclosed nothing for as long as a fetch takes: the disk sorts the queue better when it has all requests. Not so if the
-//!   stream has asked for small requests ([`Policy::set_cluster`](crate::Policy::set_cluster)). Until then the device begins no fetch of less benefit, and the stream is searched again only if the reasons of this answer change. A
+//!   stream has asked for small requests ([`Policy::set_cluster`](crate::Policy::set_cluster)). Until then the device begins no
+//!   fetch of less benefit, and the stream is searched again only if the reasons of this answer change. A
 //!   stream that never stops disclosing and never reads delays others for the time of [`DISCLOSING_MAX`] fetches. When such a
 //!   stream pauses for longer than a fetch takes, the excess reduces the time that it has used up.
 //!

@@ -66,6 +66,9 @@ struct look_room {
 bool foretell_goes_along(const struct library *library, const struct executed *executed,
                          struct file_identity *loader, struct look_room *room);
 
+/* Whether a program of this name starts the ranks of an MPI program on this machine: mpiexec, mpirun.openmpi, … */
+bool foretell_is_mpi_launcher(const char *path);
+
 /* Room for the name that foretell_search finds. */
 #define FOUND_BYTES (4096u + 256u)
 

@@ -17,7 +17,8 @@
  *   something unreadable                 the same: execve says EFAULT
  *   else, and the library does not fit   the same, counted as left alone
  *   else                                 the same and two entries at the end; the first also names the library
- *                                        for MPI-IO, if `foretell run` asks for it (FORETELL_INTEREST_MPI)
+ *                                        for MPI-IO, if `foretell run` asks for it (FORETELL_INTEREST_MPI),
+ *                                        or if mpiexec and the like are executed (…_MPI_LAUNCHED)
  *
  * While the manager asks for it (skips_repeated), a file that is executed again and again gets the library in one of
  * SKIPPED_OF times only: to follow a program costs some 0.3 ms, and the manager sees that programs hardly wait. The first
@@ -202,6 +203,7 @@ struct survey {
 struct work {
     struct survey seen;
     struct file_identity loader;
+    uint32_t interest;
     struct look_room room;
     struct stat status;
     uint64_t numbers[NUMBERS];
@@ -275,7 +277,7 @@ static bool is_ours(const struct survey *seen)
 static void write_private(char *to, struct work *work)
 {
     const struct survey *seen = &work->seen;
-    work->numbers[0] = introduction.interest;
+    work->numbers[0] = work->interest;
     work->numbers[1] = introduction.filters;
     work->numbers[2] = library.file.device;
     work->numbers[3] = library.file.inode;
@@ -306,7 +308,7 @@ static void add(struct environment *environment, char *const envp[])
         to += seen->preload_bytes;
         *to++ = ':';
     }
-    if ((introduction.interest & FORETELL_INTEREST_MPI) != 0) {
+    if ((work->interest & FORETELL_INTEREST_MPI) != 0) {
         const char *slash = strrchr(library.path, '/');
         to = mempcpy(to, library.path, (size_t)(slash + 1 - library.path));
         to = stpcpy(to, MPI_LIBRARY ":");
@@ -419,9 +421,15 @@ static void decide(struct environment *environment, char *const envp[], struct e
     bool is_there =
         !executed->elsewhere ||
         (foretell_readable(&work->seen.known, executed->path) && executed->path[0] == '/');
-    if (is_there && skips(executed, &work->status)) {
+    /* A rank without the library for MPI-IO would deprive the others of it. */
+    bool may_skip = (introduction.interest & FORETELL_INTEREST_MPI) == 0;
+    if (is_there && may_skip && skips(executed, &work->status)) {
         count_skipped(environment);
     } else if (is_there && foretell_goes_along(&library, executed, &work->loader, &work->room)) {
+        work->interest = introduction.interest;
+        if ((work->interest & FORETELL_INTEREST_MPI_LAUNCHED) != 0 &&
+            foretell_is_mpi_launcher(executed->path))
+            work->interest |= FORETELL_INTEREST_MPI;
         add(environment, envp);
         environment->followed = true;
         count(&ring()->programs_followed, 1);

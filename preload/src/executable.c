@@ -492,6 +492,19 @@ bool foretell_goes_along(const struct library *library, const struct executed *e
     return goes;
 }
 
+bool foretell_is_mpi_launcher(const char *path)
+{
+    static const char *const names[] = {"mpiexec", "mpirun", "orterun", "prterun", "prun"};
+    const char *slash = strrchr(path, '/');
+    const char *name = slash != NULL ? slash + 1 : path;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t length = strlen(names[i]);
+        if (strncmp(name, names[i], length) == 0 && (name[length] == '\0' || name[length] == '.'))
+            return true;
+    }
+    return false;
+}
+
 /* Whether execvp would execute this file. */
 static bool is_executable(const char *path, struct stat *status)
 {

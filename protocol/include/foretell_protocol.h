@@ -61,7 +61,9 @@
 /* What the manager wants to know, besides counters and advice: bits. */
 #define FORETELL_INTEREST_READS 1u /* READ and OPEN records */
 #define FORETELL_INTEREST_NAMES 2u /* TOUCH records */
-#define FORETELL_INTEREST_MPI 4u   /* no records: the library for MPI-IO goes along, from the same folder */
+/* No records: the library for MPI-IO goes along, from the same folder; the same for what mpiexec and the like start. */
+#define FORETELL_INTEREST_MPI 4u
+#define FORETELL_INTEREST_MPI_LAUNCHED 8u
 
 /* Kinds of records. */
 #define FORETELL_RECORD_READ 1u

@@ -49,6 +49,8 @@ pub const INTEREST_READS: u32 = 1;
 pub const INTEREST_NAMES: u32 = 2;
 /// No records: the library for MPI-IO goes along.
 pub const INTEREST_MPI: u32 = 4;
+/// No records: the library for MPI-IO goes along with what `mpiexec` and the like start.
+pub const INTEREST_MPI_LAUNCHED: u32 = 8;
 /// Touch flag: attributes were asked for.
 pub const TOUCH_STAT: u32 = 1;
 /// Touch flag: a symbolic link was read.

@@ -49,7 +49,7 @@ def is_active() -> bool:
 def info(
     method: Method | None = None,
     depth: int | None = None,
-    budget: int | None = None,
+    budget: int | str | None = None,
     base: MPI.Info | None = None,
 ) -> MPI.Info:
     """Make an `MPI.Info` with hints for `MPI.File.Open`, `Set_view` and `Set_info`, and for h5py's `info=`.
@@ -57,9 +57,9 @@ def info(
     Args:
         method: How collective reads are done: `collective` (by the MPI), `informed` (prefetched, then read independently) or
             `auto`, which measures both. It counts when a file is opened, and must be the same on all ranks.
-        depth: Blocks of 8 KiB that each rank has disclosed and not yet read, at most; 0 discloses nothing. Without it,
+        depth: Blocks of 8 KiB that each rank has disclosed beyond its read, at most; 0 discloses nothing. Without it,
             foretell decides.
-        budget: The same in bytes; 64 MiB without it.
+        budget: The same in bytes, or a text such as "16MiB"; 64 MiB without it.
         base: Its hints are taken, too; it stays as it is.
 
     Returns:
@@ -75,10 +75,10 @@ def info(
         raise ValueError(f"method {method!r}: it is collective, informed or auto")
     numbers = {
         "depth": None if depth is None else operator.index(depth),
-        "budget": None if budget is None else operator.index(budget),
+        "budget": budget if budget is None or isinstance(budget, str) else operator.index(budget),
     }
     for name, number in numbers.items():
-        if number is not None and number < 0:
+        if isinstance(number, int) and number < 0:
             raise ValueError(f"{name} {number}: it must not be negative")
     hints = MPI.Info.Create() if base is None else base.Dup()
     for name, value in {"method": method, **numbers}.items():

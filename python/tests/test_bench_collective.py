@@ -46,7 +46,10 @@ def test_every_method_reads_every_pattern(command: Path, tmp_path: Path, mpi: st
     # The reader fails if a byte is wrong.
     options = ["--layout", "sequential", "--depths", "4", "--processes", 4, "--disks", 4]
     figures, page = figures_of(command, tmp_path, mpi, *options)
-    patterns, methods = MACHINE.PATTERNS, ["demand", "read-all", "disk-directed", "informed", "auto"]
+    patterns, methods = (
+        MACHINE.PATTERNS,
+        ["demand", "read-all", "disk-directed", "informed", "auto"],
+    )
     for pattern in patterns:
         for method in methods:
             depth = "4" if method == "informed" else ""

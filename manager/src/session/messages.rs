@@ -28,6 +28,9 @@ const TURN_MESSAGES_MAX: usize = 128;
 /// Programs at a time. Each takes a page that is always in use, and the used part of the ring behind it.
 pub(super) const PROGRAMS_MAX: usize = 4096;
 
+/// The most that a program can ask for in one request, which is also what it has without asking (`Config::new`).
+const REQUEST_BYTES_MAX: u64 = 128 << 10;
+
 impl Session {
     /// The stream of the next message of `peer`, if that is a hint without room. Introductions, cancels and ends are always
     /// read.
@@ -177,7 +180,7 @@ impl Session {
                 if stream != STREAM_EXTERNAL
                     && let Some(stream) = self.stream_of(peer, stream)
                 {
-                    self.policy.set_cluster(stream, bytes);
+                    self.policy.set_cluster(stream, bytes.min(REQUEST_BYTES_MAX));
                 }
             }
             Message::Cancel { stream } => {

@@ -14,7 +14,7 @@ fn what_only_waits_for_its_turn_is_begun_when_no_more_is_disclosed() {
 }
 
 #[test]
-fn who_asks_for_small_requests_is_not_waited_for() {
+fn a_stream_with_small_requests_is_not_waited_for() {
     let (mut policy, stream) = owned(1000, 200);
     policy.set_cluster(stream, 2 * policy.config.block_bytes);
     assert!(fetch_at(&mut policy, NOW) > 0);
