@@ -210,7 +210,7 @@ static void find(void)
     } else if (is_like_mpich()) {
         running = MPICH;
     }
-    running.is_known &= PMPI.Allreduce && PMPI.Comm_dup && PMPI.File_get_position && PMPI.File_seek &&
+    running.is_known &= PMPI.Allreduce && PMPI.Comm_dup && PMPI.File_get_position && PMPI.File_get_byte_offset && PMPI.File_seek &&
                         PMPI.Status_set_elements_x && PMPI.Type_get_envelope && PMPI.Type_get_contents && PMPI.Type_dup;
 }
 

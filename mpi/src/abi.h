@@ -62,6 +62,7 @@ struct abi {
     X(Comm_test_inter, (word comm, int *is_inter))                                                 \
     X(Finalize, (void))                                                                            \
     X(File_close, (word * file))                                                                   \
+    X(File_get_byte_offset, (word file, int64_t at, int64_t *offset))                              \
     X(File_get_position, (word file, int64_t *offset))                                             \
     X(File_get_position_shared, (word file, int64_t *offset))                                      \
     X(File_iread, (word file, void *to, int count, word type, word request))                       \
