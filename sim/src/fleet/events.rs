@@ -288,7 +288,6 @@ impl<'a> Fleet<'a> {
         }
         self.reads += 1;
         self.from_tier += u64::from(source == Source::Server);
-        self.arrived += u64::from(source != Source::Server);
         if let Some((tier, servers)) = &mut self.servers {
             if state.done.is_multiple_of(u64::from(tier.publish_chunks)) {
                 // What is in flight counts as read.
@@ -300,7 +299,9 @@ impl<'a> Fleet<'a> {
                 self.push(at, Event::Putting(chunk));
             }
         }
-        if self.spec.deaths > 0 && self.arrived == u64::from(self.spec.chunks).div_ceil(2) {
+        let has_come = source != Source::Server;
+        self.arrived += u64::from(has_come);
+        if has_come && self.arrived == u64::from(self.spec.chunks).div_ceil(2) {
             self.die();
         }
         self.ask_on(node);
