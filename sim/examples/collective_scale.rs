@@ -6,6 +6,8 @@
 //! MOST is the largest number of processors, 4,096 if not given. With it, this takes a quarter of an hour
 //! of a core, and 2 GB.
 
+#![allow(clippy::print_stdout)]
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
