@@ -5,6 +5,7 @@
 pub(crate) mod daemon;
 pub(crate) mod known;
 pub(crate) mod mounted;
+pub(crate) mod mpi;
 
 use std::ffi::OsStr;
 use std::fs;

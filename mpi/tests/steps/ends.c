@@ -1,0 +1,147 @@
+/*
+ * Theme `ends`: reads up to, across and beyond the end of a file, which each rank may reach at another call.
+ */
+#include "steps.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static MPI_Offset size_of(MPI_File file) {
+    MPI_Offset size = 0;
+    need(MPI_File_get_size(file, &size), "get_size");
+    return size;
+}
+
+/* How many of the next `bytes` bytes of the view are in the file. Its etype is a byte. */
+static int there(MPI_File file, MPI_Offset at, int bytes) {
+    MPI_Offset size = size_of(file);
+    int least = 0, most = bytes;
+    while (least < most) {
+        int middle = least + (most - least) / 2;
+        MPI_Offset offset;
+        need(MPI_File_get_byte_offset(file, at + middle, &offset), "get_byte_offset");
+        if (offset < size)
+            least = middle + 1;
+        else
+            most = middle;
+    }
+    return least;
+}
+
+/* The line of a read of which only `bytes` bytes exist. MPICH fills the rest of the buffer with whatever it likes. */
+static void tell_beginning(const char *step, int code, MPI_Status *status, struct place *place, MPI_File file, int bytes) {
+    char line[320];
+    int packed_bytes = 0, room;
+    MPI_Pack_size(place->count, place->type, MPI_COMM_SELF, &room);
+    unsigned char *packed = malloc((size_t)room);
+    need(MPI_Pack(place->buffer, place->count, place->type, packed, room, &packed_bytes, MPI_COMM_SELF), "pack");
+    snprintf(line, sizeof line, "%s: of %d bytes %d with sum %016llx", step, packed_bytes, bytes, checksum(packed, (size_t)bytes));
+    free(packed);
+    struct place none = {.bytes = place->bytes, .type = place->type};
+    tell(line, code, status, &none, file);
+}
+
+/* All calls with blocking ends, each from `at` etypes of the view. */
+static void around(const char *view, MPI_File file, MPI_Offset at, int count, MPI_Datatype type) {
+    static const char *const names[] = {"read_at", "read_at_all", "read", "read_all", "iread_at", "iread_all", "read_all_begin"};
+    char step[128];
+    MPI_Request request;
+    MPI_Status status;
+    struct place to = place(count, type);
+    int bytes;
+    MPI_Type_size(type, &bytes);
+    bytes = there(file, at, bytes * count);
+    for (int call = 0; call < 7; call++) {
+        int code;
+        if (!is_mpich && call >= 4)
+            continue; /* In Open MPI, these never end where the file does. */
+        need(MPI_File_seek(file, at, MPI_SEEK_SET), "seek");
+        switch (call) {
+        case 0:
+            code = MPI_File_read_at(file, at, to.buffer, count, type, &status);
+            break;
+        case 1:
+            code = MPI_File_read_at_all(file, at, to.buffer, count, type, &status);
+            break;
+        case 2:
+            code = MPI_File_read(file, to.buffer, count, type, &status);
+            break;
+        case 3:
+            code = MPI_File_read_all(file, to.buffer, count, type, &status);
+            break;
+        case 4:
+            need(MPI_File_iread_at(file, at, to.buffer, count, type, &request), names[call]);
+            code = MPI_Wait(&request, &status);
+            break;
+        case 5:
+            need(MPI_File_iread_all(file, to.buffer, count, type, &request), names[call]);
+            code = MPI_Wait(&request, &status);
+            break;
+        default:
+            need(MPI_File_read_all_begin(file, to.buffer, count, type), names[call]);
+            code = MPI_File_read_all_end(file, to.buffer, &status);
+        }
+        snprintf(step, sizeof step, "%s: %s", view, names[call]);
+        tell_beginning(step, code, &status, &to, file, bytes);
+        refill(&to);
+    }
+    discard(&to);
+}
+
+void ends(void) {
+    MPI_Datatype with_holes, block, own, sparse, strided;
+    MPI_Type_vector(2, 3, 5, MPI_INT, &with_holes);
+    MPI_Type_commit(&with_holes);
+    MPI_File file = opened(MPI_COMM_WORLD, run.data, MPI_MODE_RDONLY, MPI_INFO_NULL);
+    MPI_Offset size = size_of(file);
+
+    around("to the end", file, size - 20000, 20000, MPI_BYTE);
+    around("across the end", file, size - 20000, 20001, MPI_BYTE);
+    around("across within an item", file, size - 1001, 100, with_holes);
+    around("across, each from its place", file, size - 9000 + 2000 * run.rank, 4000, MPI_BYTE);
+    around("across, one rank only", file, run.rank == 0 ? size - 10 : 5000, 100, MPI_BYTE);
+    around("from the end", file, size, 500, MPI_INT);
+    around("beyond the end", file, size + 100000, 500, MPI_INT);
+
+    /* Parts of each rank: the last is not whole. */
+    MPI_Type_contiguous(3000, MPI_BYTE, &block);
+    MPI_Type_create_resized(block, 0, 3000 * run.ranks, &own);
+    MPI_Type_commit(&own);
+    need(MPI_File_set_view(file, 3000 * run.rank, MPI_BYTE, own, "native", MPI_INFO_NULL), "set_view");
+    around("own parts", file, size / run.ranks - 10000, 16000, MPI_BYTE);
+
+    /* The data ends within a piece of the view, or in a hole of it. */
+    MPI_Type_vector(6, 50, 90, MPI_BYTE, &strided);
+    MPI_Type_create_resized(strided, 0, 700, &sparse);
+    MPI_Type_commit(&sparse);
+    for (int cut = 0; cut < 3; cut++) {
+        char view[64];
+        MPI_Offset tiles = size / 700 - 3;
+        need(MPI_File_set_view(file, 31 * cut + run.rank, MPI_BYTE, sparse, "native", MPI_INFO_NULL), "set_view");
+        snprintf(view, sizeof view, "sparse %d", cut);
+        around(view, file, tiles * 300, 2000, MPI_BYTE);
+    }
+
+    /* A view that begins beyond the end in one rank, or in all. */
+    need(MPI_File_set_view(file, run.rank == 0 ? size + 5 : 10, MPI_BYTE, sparse, "native", MPI_INFO_NULL), "set_view");
+    around("one view beyond", file, 0, 900, MPI_BYTE);
+    need(MPI_File_set_view(file, size + 4096, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL), "set_view");
+    around("all views beyond", file, 0, 900, MPI_BYTE);
+    closed(MPI_COMM_WORLD, &file);
+
+    /* An empty file, and one of a single byte. */
+    for (int bytes = 0; bytes < 2; bytes++) {
+        file = opened(MPI_COMM_WORLD, scratch("short"), MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL);
+        need(MPI_File_set_size(file, bytes), "set_size");
+        around(bytes ? "a byte" : "empty", file, 0, 300, MPI_INT);
+        closed(MPI_COMM_WORLD, &file);
+        file = opened(MPI_COMM_WORLD, scratch("short"), MPI_MODE_RDONLY, MPI_INFO_NULL);
+        around(bytes ? "a byte, read only" : "empty, read only", file, 0, 300, MPI_BYTE);
+        closed(MPI_COMM_WORLD, &file);
+    }
+    MPI_Type_free(&sparse);
+    MPI_Type_free(&strided);
+    MPI_Type_free(&own);
+    MPI_Type_free(&block);
+    MPI_Type_free(&with_holes);
+}
