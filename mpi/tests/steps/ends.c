@@ -3,43 +3,7 @@
  */
 #include "steps.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-static MPI_Offset size_of(MPI_File file) {
-    MPI_Offset size = 0;
-    need(MPI_File_get_size(file, &size), "get_size");
-    return size;
-}
-
-/* How many of the next `bytes` bytes of the view are in the file. Its etype is a byte. */
-static int there(MPI_File file, MPI_Offset at, int bytes) {
-    MPI_Offset size = size_of(file);
-    int least = 0, most = bytes;
-    while (least < most) {
-        int middle = least + (most - least) / 2;
-        MPI_Offset offset;
-        need(MPI_File_get_byte_offset(file, at + middle, &offset), "get_byte_offset");
-        if (offset < size)
-            least = middle + 1;
-        else
-            most = middle;
-    }
-    return least;
-}
-
-/* The line of a read of which only `bytes` bytes exist. MPICH fills the rest of the buffer with whatever it likes. */
-static void tell_beginning(const char *step, int code, MPI_Status *status, struct place *place, MPI_File file, int bytes) {
-    char line[320];
-    int packed_bytes = 0, room;
-    MPI_Pack_size(place->count, place->type, MPI_COMM_SELF, &room);
-    unsigned char *packed = malloc((size_t)room);
-    need(MPI_Pack(place->buffer, place->count, place->type, packed, room, &packed_bytes, MPI_COMM_SELF), "pack");
-    snprintf(line, sizeof line, "%s: of %d bytes %d with sum %016llx", step, packed_bytes, bytes, checksum(packed, (size_t)bytes));
-    free(packed);
-    struct place none = {.bytes = place->bytes, .type = place->type};
-    tell(line, code, status, &none, file);
-}
 
 /* All calls with blocking ends, each from `at` etypes of the view. */
 static void around(const char *view, MPI_File file, MPI_Offset at, int count, MPI_Datatype type) {
@@ -48,9 +12,6 @@ static void around(const char *view, MPI_File file, MPI_Offset at, int count, MP
     MPI_Request request;
     MPI_Status status;
     struct place to = place(count, type);
-    int bytes;
-    MPI_Type_size(type, &bytes);
-    bytes = there(file, at, bytes * count);
     for (int call = 0; call < 7; call++) {
         int code;
         if (!is_mpich && call >= 4)
@@ -82,7 +43,7 @@ static void around(const char *view, MPI_File file, MPI_Offset at, int count, MP
             code = MPI_File_read_all_end(file, to.buffer, &status);
         }
         snprintf(step, sizeof step, "%s: %s", view, names[call]);
-        tell_beginning(step, code, &status, &to, file, bytes);
+        tell_at_end(step, code, &status, &to, file, at, call % 2 || call == 6);
         refill(&to);
     }
     discard(&to);
@@ -93,7 +54,8 @@ void ends(void) {
     MPI_Type_vector(2, 3, 5, MPI_INT, &with_holes);
     MPI_Type_commit(&with_holes);
     MPI_File file = opened(MPI_COMM_WORLD, run.data, MPI_MODE_RDONLY, MPI_INFO_NULL);
-    MPI_Offset size = size_of(file);
+    MPI_Offset size;
+    need(MPI_File_get_size(file, &size), "get_size");
 
     around("to the end", file, size - 20000, 20000, MPI_BYTE);
     around("across the end", file, size - 20000, 20001, MPI_BYTE);

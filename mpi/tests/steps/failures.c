@@ -118,7 +118,7 @@ void truncated(void) {
     struct place to = place(PART, MPI_BYTE);
     for (int turn = 0; turn < 4; turn++) {
         int code = MPI_File_read_all(file, to.buffer, to.count, to.type, &status);
-        tell(turn < 2 ? "whole" : "cut", code, &status, &to, file);
+        tell_at_end(turn < 2 ? "whole" : "cut", code, &status, &to, file, (MPI_Offset)turn * PART, 1);
         refill(&to);
         MPI_Barrier(MPI_COMM_WORLD);
         if (turn == 1 && run.rank == 0 && truncate(scratch("truncated"), 2 * PART * run.ranks + 7001))

@@ -185,9 +185,14 @@ static void changed_by_another(void) {
 /* Sizes set, space allocated, a name that goes away: the reads of an open file stay right. */
 static void sizes(void) {
     MPI_Offset size = 0;
+    MPI_Status status;
     MPI_File file = opened(MPI_COMM_WORLD, scratch("sized"), MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL);
     need(MPI_File_set_size(file, 50000), "set_size");
     read_all("zeros", file, 30000);
+    if (!is_mpich) { /* Open MPI: preallocate makes one size or another, set_size and deletion fail in some ranks. */
+        closed(MPI_COMM_WORLD, &file);
+        return;
+    }
     need(MPI_File_preallocate(file, 80000), "preallocate");
     need(MPI_File_get_size(file, &size), "get_size");
     say("size %lld", (long long)size);
@@ -195,26 +200,20 @@ static void sizes(void) {
     need(MPI_File_seek(file, 0, MPI_SEEK_SET), "seek");
     /* Each rank has reached the lines above before the file is cut. */
     MPI_Barrier(MPI_COMM_WORLD);
-    if (is_mpich) /* Open MPI fails in some ranks. */
-        need(MPI_File_set_size(file, 25000), "set_size");
-    int code;
-    MPI_Status status;
+    need(MPI_File_set_size(file, 25000), "set_size");
     struct place to = place(10000, MPI_BYTE);
     for (int turn = 0; turn < 3; turn++) {
-        code = MPI_File_read(file, to.buffer, to.count, to.type, &status);
+        int code = MPI_File_read(file, to.buffer, to.count, to.type, &status);
         tell("cut", code, &status, &to, file);
         refill(&to);
     }
     discard(&to);
     closed(MPI_COMM_WORLD, &file);
-    int is_deleted = is_mpich ? MPI_MODE_DELETE_ON_CLOSE : 0; /* Open MPI fails in some ranks. */
-    file = opened(MPI_COMM_WORLD, scratch("sized"), MPI_MODE_RDONLY | is_deleted, MPI_INFO_NULL);
+    file = opened(MPI_COMM_WORLD, scratch("sized"), MPI_MODE_RDONLY | MPI_MODE_DELETE_ON_CLOSE, MPI_INFO_NULL);
     read_all("to be deleted", file, 20000);
     closed(MPI_COMM_WORLD, &file);
-    code = MPI_File_open(MPI_COMM_WORLD, scratch("sized"), MPI_MODE_RDONLY, MPI_INFO_NULL, &file);
+    int code = MPI_File_open(MPI_COMM_WORLD, scratch("sized"), MPI_MODE_RDONLY, MPI_INFO_NULL, &file);
     say("open what was deleted: error %d", class_of(code));
-    if (code == MPI_SUCCESS)
-        MPI_File_close(&file);
 }
 
 void files(void) {

@@ -89,7 +89,7 @@ static const char *counted(long long count, char *text) {
 }
 
 void tell(const char *step, int code, MPI_Status *status, const struct place *place, MPI_File file) {
-    char line[512], text[4][24];
+    char line[640], text[4][24];
     int length = snprintf(line, sizeof line, "%s: error %d", step, class_of(code));
     if (code == MPI_SUCCESS && status) {
         int count = 0, elements = 0, bytes = 0;
@@ -113,6 +113,46 @@ void tell(const char *step, int code, MPI_Status *status, const struct place *pl
             snprintf(line + length, sizeof line - (size_t)length, " at error %d", class_of(code));
     }
     say("%s", line);
+}
+
+/* How many of `bytes` bytes of the view from `at` are in the file. Its etype is a byte. */
+static int there(MPI_File file, MPI_Offset at, int bytes) {
+    MPI_Offset size;
+    int least = 0, most = bytes;
+    need(MPI_File_get_size(file, &size), "get_size");
+    while (least < most) {
+        int middle = least + (most - least) / 2;
+        MPI_Offset offset;
+        need(MPI_File_get_byte_offset(file, at + middle, &offset), "get_byte_offset");
+        if (offset < size)
+            least = middle + 1;
+        else
+            most = middle;
+    }
+    return least;
+}
+
+void tell_at_end(const char *step, int code, MPI_Status *status, struct place *place, MPI_File file, MPI_Offset at, int is_collective) {
+    char line[320];
+    int packed_bytes = 0, room, counted_bytes = 0, asked_for;
+    MPI_Offset position = -1;
+    MPI_Type_size(place->type, &asked_for);
+    asked_for *= place->count;
+    int bytes = there(file, at, asked_for);
+    MPI_Pack_size(place->count, place->type, MPI_COMM_SELF, &room);
+    unsigned char *packed = malloc((size_t)room + 1);
+    need(MPI_Pack(place->buffer, place->count, place->type, packed, room, &packed_bytes, MPI_COMM_SELF), "pack");
+    snprintf(line, sizeof line, "%s: %d of %d bytes, sum %016llx", step, bytes, asked_for, checksum(packed, (size_t)bytes));
+    free(packed);
+    MPI_Get_count(status, MPI_BYTE, &counted_bytes);
+    need(MPI_File_get_position(file, &position), "get_position");
+    if (is_collective && code == MPI_SUCCESS && (counted_bytes == bytes || counted_bytes == asked_for) &&
+        (position == at || position == at + bytes || position == at + asked_for)) {
+        say("%s: counted", line);
+        return;
+    }
+    struct place none = {.bytes = place->bytes, .type = place->type};
+    tell(line, code, status, &none, file);
 }
 
 MPI_File opened(MPI_Comm comm, const char *path, int mode, MPI_Info info) {

@@ -56,6 +56,12 @@ unsigned long long checksum(const void *bytes, size_t size);
 /* The line of a read that has ended. `file` may be MPI_FILE_NULL: then the file pointer is left out. */
 void tell(const char *step, int code, MPI_Status *status, const struct place *place, MPI_File file);
 
+/*
+ * The line of a read from `at` in a view of bytes, which may meet the end of the file. The rest of the buffer is left out:
+ * MPICH fills it with whatever it likes. Collective calls of some MPIs count, and pass over, what is not there; others do not.
+ */
+void tell_at_end(const char *step, int code, MPI_Status *status, struct place *place, MPI_File file, MPI_Offset at, int is_collective);
+
 /* Opens with errors returned. */
 MPI_File opened(MPI_Comm comm, const char *path, int mode, MPI_Info info);
 /* Closes, and waits: Open MPI may hang where a rank opens a file again while another one still closes it. */
