@@ -13,9 +13,10 @@ use rustix::fs::StatVfs;
 use crate::backend::{Backend, BackendError, FileInfo, Found, Listing, Object, Opened, Request};
 
 use super::format::FileKey;
+use super::joint::Joint;
 use super::memory::Pieces;
 use super::reader::{Job, Jobs, Near};
-use super::share::{Joint, Kept, Share};
+use super::share::{Kept, Share};
 use super::{READERS, Tier};
 
 /// A store whose blocks are kept in a [`Tier`].

@@ -25,6 +25,7 @@ mod clock;
 mod disk;
 mod format;
 mod index;
+mod joint;
 mod memory;
 mod reader;
 mod share;

@@ -1,12 +1,11 @@
-//! A request divided into shares. Each comes from the tier or from the remote store. The last share to end completes
-//! the request.
+//! The shares of a request. Each comes from the tier or from the remote store.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::backend::{BackendError, Object, Request};
 
 use super::format::FileKey;
+use super::joint::Joint;
 use super::memory::Pieces;
 use super::shared::{Shared, count};
 
@@ -16,50 +15,6 @@ pub(super) struct Kept {
     pub(super) key: FileKey,
     pub(super) size_bytes: u64,
     pub(super) remote: Arc<dyn Object>,
-}
-
-/// A request and the number of its shares that have not ended.
-pub(super) struct Joint {
-    /// Taken at the end. If the last share is dropped, the request is dropped with it and fails.
-    request: Mutex<Option<Request>>,
-    is_demand: bool,
-    length: usize,
-    left: AtomicUsize,
-    /// The error of the first share that failed.
-    error: Mutex<Option<BackendError>>,
-}
-
-impl Joint {
-    /// Divides `request`: it ends with the last of `shares` shares.
-    pub(super) fn new(request: Request, shares: usize) -> Self {
-        Joint {
-            is_demand: request.is_demand(),
-            length: request.length(),
-            request: Mutex::new(Some(request)),
-            left: AtomicUsize::new(shares),
-            error: Mutex::new(None),
-        }
-    }
-
-    fn ended(&self, result: Result<(), BackendError>) {
-        if let Err(cause) = result {
-            let mut error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
-            error.get_or_insert(cause);
-        }
-        if self.left.fetch_sub(1, Ordering::AcqRel) > 1 {
-            return;
-        }
-        let request = self.request.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let error = self.error.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(mut request) = request else { return };
-        match error {
-            Some(cause) => request.complete(Err(cause)),
-            None => {
-                request.advance(self.length);
-                request.complete(Ok(()));
-            }
-        }
-    }
 }
 
 /// A part of a request; see the [module](self).
@@ -74,7 +29,7 @@ pub(super) struct Share {
 
 impl Share {
     pub(super) fn is_demand(&self) -> bool {
-        self.joint.is_demand
+        self.joint.is_demand()
     }
 
     pub(super) fn key(&self) -> FileKey {
@@ -86,7 +41,7 @@ impl Share {
         let Share { joint, object, start, length, pieces } = self;
         let shared = &object.shared;
         count(&shared.counts.missed, length.div_ceil(shared.block_bytes));
-        let (is_demand, remote) = (joint.is_demand, Arc::clone(&object.remote));
+        let (is_demand, remote) = (joint.is_demand(), Arc::clone(&object.remote));
         // SAFETY: `filled` is used after the request below has ended, and before this share ends.
         let filled = unsafe { pieces.again() };
         let done = Box::new(move |result: Result<(), BackendError>| {
@@ -104,7 +59,7 @@ impl Share {
 
     /// Ends the share, except these ranges (first byte and length) of it, which are fetched from the remote store first.
     pub(super) fn end_but_for(self, again: &[(usize, usize)]) {
-        self.joint.left.fetch_add(again.len(), Ordering::AcqRel);
+        self.joint.add(again.len());
         for &(at, length) in again {
             // SAFETY: these are ranges of this share's memory, which nothing else uses any more.
             let pieces = unsafe { Pieces::new(self.pieces.slice(at, length)) };

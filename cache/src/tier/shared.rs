@@ -10,7 +10,7 @@ use super::disk::Disk;
 use super::format::{ENTRY_BYTES, Entry, FileKey, HEADER_BYTES, Header, Key};
 use super::index::Index;
 use super::staged::Staged;
-use super::trouble::Teller;
+use super::trouble::{Teller, TierTrouble};
 
 /// Bytes that wait to be written, at most. More are not kept.
 pub const STAGED_MAX_BYTES: usize = 32 << 20;
@@ -106,7 +106,7 @@ pub(super) struct Shared {
     pub(super) is_more: Condvar,
     pub(super) is_written: Condvar,
     pub(super) counts: Counts,
-    pub(super) teller: Teller,
+    pub(super) teller: Teller<TierTrouble>,
 }
 
 impl Shared {

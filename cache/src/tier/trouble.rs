@@ -32,9 +32,15 @@ pub enum TierTrouble {
     },
 }
 
-impl TierTrouble {
-    const KINDS: usize = 4;
+/// Trouble of several kinds, by number.
+pub(super) trait Kinds {
+    fn kind(&self) -> usize;
+}
 
+/// Most kinds of trouble.
+const KINDS_MAX: usize = 4;
+
+impl Kinds for TierTrouble {
     fn kind(&self) -> usize {
         match self {
             TierTrouble::Full(_) => 0,
@@ -45,24 +51,29 @@ impl TierTrouble {
     }
 }
 
-type Tell = Box<dyn Fn(&TierTrouble) + Send + Sync>;
+type Tell<T> = Box<dyn Fn(&T) + Send + Sync>;
 
 /// The listener, and when it was last told of each kind.
-#[derive(Default)]
-pub(super) struct Teller {
-    tell: OnceLock<Tell>,
-    told: Mutex<[Option<Instant>; TierTrouble::KINDS]>,
+pub(super) struct Teller<T> {
+    tell: OnceLock<Tell<T>>,
+    told: Mutex<[Option<Instant>; KINDS_MAX]>,
 }
 
-impl Teller {
+impl<T> Default for Teller<T> {
+    fn default() -> Self {
+        Teller { tell: OnceLock::new(), told: Mutex::default() }
+    }
+}
+
+impl<T: Kinds> Teller<T> {
     /// Sets the listener. Only the first one counts.
-    pub(super) fn is(&self, tell: Tell) {
+    pub(super) fn is(&self, tell: Tell<T>) {
         self.tell.set(tell).ok();
     }
 
     /// Calls the listener, unless it was told of this kind a short time ago. Not to be called under a lock: the
     /// listener is the user's code.
-    pub(super) fn tell(&self, trouble: &TierTrouble) {
+    pub(super) fn tell(&self, trouble: &T) {
         let Some(tell) = self.tell.get() else { return };
         {
             let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
