@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -288,7 +288,9 @@ impl Session {
         let shared = Arc::clone(&self.store.shared);
         let reader = self.reader;
         let id = shared.with_engine(|state, now, _| state.engine.open_stream(now, reader));
-        Stream { shared, id, reader, backends: Mutex::default() }
+        static STREAMS: AtomicU64 = AtomicU64::new(0);
+        let number = STREAMS.fetch_add(1, Ordering::Relaxed);
+        Stream { shared, id, reader, number, backends: Mutex::default() }
     }
 }
 
@@ -307,6 +309,8 @@ pub struct Stream {
     shared: Arc<Shared>,
     id: StreamId,
     reader: ReaderId,
+    /// Of which this process has no other.
+    number: u64,
     /// Back ends of the files that the stream has hinted. A back end must outlive these files, which may stay open for the
     /// stream. It is dropped with the stream, and so never in one of its own threads.
     backends: Mutex<Vec<Arc<dyn Backend>>>,
@@ -321,29 +325,36 @@ impl fmt::Debug for Stream {
 impl Stream {
     /// All of `file` will be read, from the first byte to the last.
     pub fn hint_file(&self, file: &Arc<File>) {
-        self.hint(file, Extent::WholeFile, Order::Given);
+        self.hint(file, None, Order::Given);
     }
 
     /// These ranges of `file` will be read, in this order.
     pub fn hint_segments(&self, file: &Arc<File>, segments: &[Segment]) {
-        self.hint(file, Extent::Segments(segments.into()), Order::Given);
+        self.hint(file, Some(segments), Order::Given);
     }
 
     /// These ranges of `file` will be read, in any order.
     pub fn hint_set(&self, file: &Arc<File>, segments: &[Segment]) {
-        self.hint(file, Extent::Segments(segments.into()), Order::Any);
+        self.hint(file, Some(segments), Order::Any);
     }
 
-    fn hint(&self, file: &Arc<File>, extent: Extent, order: Order) {
+    fn hint(&self, file: &Arc<File>, segments: Option<&[Segment]>, order: Order) {
         let mut backends = self.backends.lock().unwrap_or_else(PoisonError::into_inner);
         if !backends.iter().any(|backend| Arc::ptr_eq(backend, file.backend())) {
             backends.push(Arc::clone(file.backend()));
         }
         drop(backends);
-        self.shared.with_engine(|state, now, todo| {
+        let extent =
+            segments.map_or(Extent::WholeFile, |segments| Extent::Segments(segments.into()));
+        let object = self.shared.with_engine(|state, now, todo| {
+            let object = state.engine.object_of(file.id);
             state.hold_hinted(file.id, file.identity());
             state.engine.hint(now, self.id, (file.id, extent, order), todo);
+            object
         });
+        if let Some(object) = object {
+            object.disclosed(self.number, segments);
+        }
     }
 
     /// Memory of the hints that are neither read nor given up. The cache does not bound it: a server that takes hints from
@@ -363,12 +374,20 @@ impl Stream {
     /// Gives up all unread hints. The stream can disclose more afterwards.
     pub fn cancel(&self) {
         self.shared.with_engine(|state, now, todo| state.engine.cancel(now, self.id, todo));
+        self.gave_up();
+    }
+
+    /// Tells the back ends that what was disclosed will not be read.
+    fn gave_up(&self) {
+        let backends = self.backends.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        backends.iter().for_each(|backend| backend.gave_up(self.number));
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
         self.shared.with_engine(|state, now, todo| state.engine.close_stream(now, self.id, todo));
+        self.gave_up();
     }
 }
 

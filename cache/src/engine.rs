@@ -245,6 +245,11 @@ impl Engine {
         self.policy.hint_bytes(HinterId(reader.0))
     }
 
+    /// What reads a file that is held.
+    pub(crate) fn object_of(&self, file: FileId) -> Option<Arc<dyn Object>> {
+        self.files.get(&file).map(|file| Arc::clone(&file.source.object))
+    }
+
     /// How far the cache may read ahead for a reader that reads `file` in order. The file is held.
     pub(crate) fn guess(&mut self, file: FileId) -> Guess<'_> {
         let device = &mut self.devices[self.files[&file].source.device];

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use foretell_policy::Segment;
 use rustix::fs::StatVfs;
 use rustix::io::Errno;
 
@@ -74,6 +75,11 @@ pub trait Backend: Send + Sync + 'static {
         true
     }
 
+    /// A stream of a program has given up all that it has [disclosed](Object::disclosed) and not read. Must not wait.
+    fn gave_up(&self, stream: u64) {
+        let _ = stream;
+    }
+
     /// Number of prefetch requests that the store can work on at once.
     fn depth(&self) -> usize;
 
@@ -111,6 +117,12 @@ impl fmt::Debug for Opened {
 pub trait Object: Send + Sync + 'static {
     /// Begins a read. The [module above](super) lists the duties.
     fn start(self: Arc<Self>, request: Request);
+
+    /// A program has disclosed that it will read these ranges next, in this order; all of it without any. `stream` is the
+    /// number of the disclosing stream, which no other one of this process has. Must not wait. Most back ends need not know.
+    fn disclosed(&self, stream: u64, segments: Option<&[Segment]>) {
+        let _ = (stream, segments);
+    }
 
     /// Whether the block at `offset_bytes` is near: it will come from a faster place than the rest. This is called
     /// often and under a lock. The answer may be out of date.

@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use foretell_policy::Segment;
 use rustix::fs::StatVfs;
 
 use crate::backend::{Backend, BackendError, FileInfo, Found, Listing, Object, Opened, Request};
@@ -84,6 +85,10 @@ impl Backend for TieredBackend {
 
     fn depth(&self) -> usize {
         self.remote.depth()
+    }
+
+    fn gave_up(&self, stream: u64) {
+        self.remote.gave_up(stream);
     }
 
     fn near_depth(&self) -> Option<usize> {
@@ -167,6 +172,10 @@ impl Object for TieredObject {
                 }
             }
         }
+    }
+
+    fn disclosed(&self, stream: u64, segments: Option<&[Segment]>) {
+        self.kept.remote.disclosed(stream, segments);
     }
 
     fn is_near(&self, offset_bytes: u64) -> bool {
