@@ -13,8 +13,14 @@ use std::ffi::OsString;
 const PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
 
 /// Settings that do not begin like that.
-const SETTINGS: [&str; 4] =
-    ["FORETELL_HTTP_USER", "IDENTITY_ENDPOINT", "SERVICE_ACCOUNT", "STORAGE_EMULATOR_HOST"];
+const SETTINGS: [&str; 6] = [
+    "FORETELL_HTTP_USER",
+    "FORETELL_TIER_PASSWORD",
+    "FORETELL_TIER_SECRET",
+    "IDENTITY_ENDPOINT",
+    "SERVICE_ACCOUNT",
+    "STORAGE_EMULATOR_HOST",
+];
 
 /// Surroundings. Names of proxies are known in lower case too.
 const SURROUNDINGS: [&str; 13] = [

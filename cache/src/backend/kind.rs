@@ -105,7 +105,7 @@ impl AddressError {
 }
 
 /// Splits an address without its scheme into the user (`NAME:PASSWORD`), if there is one, and the rest.
-pub(super) fn user_of(rest: &str) -> (Option<&str>, &str) {
+pub(crate) fn user_of(rest: &str) -> (Option<&str>, &str) {
     let host = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     match rest[..host].rfind('@') {
         Some(at) => (Some(&rest[..at]), &rest[at + 1..]),

@@ -42,6 +42,8 @@ mod waiting;
 pub use crate::error::BackendError;
 pub use addressed::Addressed;
 pub use environment::Environment;
+#[cfg(feature = "fleet")]
+pub(crate) use kind::user_of;
 pub use kind::{AddressError, AddressOptions, ByAddress, Kind, Named, without_secrets};
 pub use names::{Entry, FileInfo, Found, LeftOut, Listing, Whole};
 pub(crate) use request::Part;

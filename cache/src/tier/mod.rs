@@ -23,6 +23,8 @@
 mod backend;
 mod clock;
 mod disk;
+#[cfg(feature = "fleet")]
+pub mod fleet;
 mod format;
 mod index;
 mod joint;
@@ -33,6 +35,7 @@ mod shared;
 mod staged;
 #[cfg(test)]
 mod tests;
+mod tiers;
 mod trouble;
 mod writer;
 
@@ -51,6 +54,7 @@ use format::{ENTRY_BYTES, HEADER_BYTES};
 use reader::Jobs;
 pub use shared::STAGED_MAX_BYTES;
 use shared::{PATIENCE, Patience, Shared};
+pub use tiers::{Tiers, TiersStats};
 pub use trouble::TierTrouble;
 
 /// Threads that read from the disk: as many requests as keep an SSD busy.

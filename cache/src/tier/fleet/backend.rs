@@ -1,0 +1,137 @@
+//! A back end with a shared tier in front of it: divides each request into blocks.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use foretell_policy::Segment;
+use rustix::fs::StatVfs;
+
+use crate::backend::{Backend, BackendError, FileInfo, Found, Listing, Object, Opened, Request};
+
+use super::super::joint::Joint;
+use super::super::memory::Pieces;
+use super::Fleet;
+use super::block::{Block, Kept, fetch};
+use super::format::Named;
+
+/// A store whose blocks are kept in a [`Fleet`].
+pub struct FleetBackend {
+    fleet: Arc<Fleet>,
+    store: Arc<str>,
+    origin: Arc<dyn Backend>,
+}
+
+impl fmt::Debug for FleetBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FleetBackend").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Fleet {
+    /// A back end that keeps the blocks of `origin` in this tier. `store` must identify the store, and be the same on all
+    /// machines. Versions must be reliable: two files of the same version have the same bytes, on whichever machine.
+    pub fn over(self: &Arc<Self>, store: &str, origin: Arc<dyn Backend>) -> FleetBackend {
+        FleetBackend { fleet: Arc::clone(self), store: store.into(), origin }
+    }
+}
+
+impl FleetBackend {
+    fn kept(&self, path: &str, opened: Opened) -> Opened {
+        let Opened { version, size_bytes, object: origin } = opened;
+        let shared = Arc::clone(&self.fleet.shared);
+        let named = Named { store: &self.store, path, version: &version };
+        let id = shared.checks.file(named, size_bytes, shared.block_bytes);
+        let kept = Arc::new(Kept { shared, id, size_bytes, origin });
+        Opened { version, size_bytes, object: Arc::new(FleetObject(kept)) }
+    }
+}
+
+impl Backend for FleetBackend {
+    fn open(&self, path: &str) -> Result<Opened, BackendError> {
+        Ok(self.kept(path, self.origin.open(path)?))
+    }
+
+    fn open_found(&self, path: &str, file: &FileInfo) -> Result<Opened, BackendError> {
+        Ok(self.kept(path, self.origin.open_found(path, file)?))
+    }
+
+    fn find(&self, path: &str) -> Result<Found, BackendError> {
+        self.origin.find(path)
+    }
+
+    fn list(&self, path: &str) -> Result<Box<dyn Listing>, BackendError> {
+        self.origin.list(path)
+    }
+
+    fn read_link(&self, path: &str, link: &FileInfo) -> Result<PathBuf, BackendError> {
+        self.origin.read_link(path, link)
+    }
+
+    fn space(&self) -> Result<Option<StatVfs>, BackendError> {
+        self.origin.space()
+    }
+
+    fn lists_all_of_files(&self) -> bool {
+        self.origin.lists_all_of_files()
+    }
+
+    fn gave_up(&self, stream: u64) {
+        self.fleet.shared.orders().gave_up(stream);
+        self.origin.gave_up(stream);
+    }
+
+    fn depth(&self) -> usize {
+        self.origin.depth()
+    }
+}
+
+/// An open file of such a store. It holds `Shared` and not the `Fleet`, whose last drop waits for threads.
+struct FleetObject(Arc<Kept>);
+
+impl Object for FleetObject {
+    fn disclosed(&self, stream: u64, segments: Option<&[Segment]>) {
+        let Kept { shared, id, size_bytes, origin } = &*self.0;
+        let block_bytes = shared.block_bytes as u64;
+        shared.orders().disclosed(stream, (id, *size_bytes), block_bytes, segments);
+        shared.wakes_for_orders();
+        origin.disclosed(stream, segments);
+    }
+
+    fn start(self: Arc<Self>, request: Request) {
+        let kept = &self.0;
+        if kept.shared.is_away() {
+            // E. Without a detour.
+            let blocks = request.length().div_ceil(kept.shared.block_bytes);
+            kept.shared.missed(blocks);
+            return Arc::clone(&kept.origin).start(request);
+        }
+        let block_bytes = kept.shared.block_bytes as u64;
+        let (start, end) =
+            (request.offset_bytes(), request.offset_bytes() + request.length() as u64);
+        let indices = start / block_bytes..end.div_ceil(block_bytes);
+        // SAFETY: the memory is the request's until it ends, which it does after its blocks. The blocks are disjoint.
+        let all = unsafe { Pieces::new(request.parts()) };
+        let joint = Arc::new(Joint::new(request, (indices.end - indices.start) as usize));
+        let blocks = indices.map(|index| {
+            let (from, to) = (start.max(index * block_bytes), end.min((index + 1) * block_bytes));
+            let length = (to - from) as usize;
+            Block {
+                joint: Arc::clone(&joint),
+                object: Arc::clone(kept),
+                index,
+                from: (from - index * block_bytes) as usize,
+                length,
+                // SAFETY: as above.
+                pieces: unsafe { Pieces::new(all.slice((from - start) as usize, length)) },
+                waits_since: None,
+                refusals: 0,
+                is_to_be_deleted: false,
+                blanks: 0,
+            }
+        });
+        if let Err(blocks) = kept.shared.ask(blocks.collect(), joint.is_demand()) {
+            fetch(blocks, false);
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! What the threads of a shared tier have in common: queues of blocks to ask for and to put, leases, and counts.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::super::shared::{PATIENCE, Pause};
+use super::super::trouble::Teller;
+use super::FleetTrouble;
+use super::address::Address;
+use super::block::Block;
+use super::format::{Checks, FileId, Token};
+use super::orders::{EVERY, Orders};
+
+/// Bytes that wait to be put, at most. More are not put.
+const STAGED_MAX_BYTES: usize = 64 << 20;
+/// Bytes that one exchange asks for, or puts, at most; one block at least.
+const BATCH_BYTES: usize = 2 << 20;
+/// Blocks of one exchange, at most.
+const BATCH_BLOCKS: usize = 128;
+/// Leases that are extended or given back in one exchange, at most.
+const LEASES_MAX: usize = 1024;
+/// A lease is extended when this part of it has passed.
+const EXTENDED_AFTER: u32 = 3;
+/// How long closing the tier goes on to put what has come.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+/// How many leases long a block is waited for, at most.
+const WAITS_LEASES: u32 = 3;
+
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) hit: AtomicU64,
+    pub(super) missed: AtomicU64,
+    pub(super) put: AtomicU64,
+    pub(super) declined: AtomicU64,
+    pub(super) dropped: AtomicU64,
+    pub(super) leases: AtomicU64,
+    pub(super) waited: AtomicU64,
+    pub(super) overdue: AtomicU64,
+    pub(super) refused: AtomicU64,
+    pub(super) server_errors: AtomicU64,
+}
+
+pub(super) fn count(counter: &AtomicU64, more: usize) {
+    counter.fetch_add(more as u64, Ordering::Relaxed);
+}
+
+/// A block that has come from the origin, to be put.
+pub(super) struct Put {
+    pub(super) file: FileId,
+    pub(super) index: u64,
+    pub(super) key: String,
+    /// Not sealed yet.
+    pub(super) value: Vec<u8>,
+}
+
+/// What a thread takes on at a time.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) claims: Vec<Block>,
+    pub(super) puts: Vec<Put>,
+    /// Leases to give back.
+    pub(super) released: Vec<String>,
+    /// Leases to extend.
+    pub(super) extended: Vec<String>,
+    /// F. Blocks to delete.
+    pub(super) deleted: Vec<String>,
+}
+
+impl Batch {
+    fn is_empty(&self) -> bool {
+        self.claims.is_empty()
+            && self.puts.is_empty()
+            && self.released.is_empty()
+            && self.extended.is_empty()
+            && self.deleted.is_empty()
+    }
+}
+
+/// The next work of a thread.
+pub(super) enum Next {
+    /// An exchange with the server.
+    Exchange(Batch),
+    /// E. To be fetched from the origin.
+    Straight(Vec<Block>),
+    /// E. To find out whether the server is back.
+    Probe,
+    /// F. To publish what is disclosed here, and to learn what is elsewhere.
+    Orders,
+}
+
+struct State {
+    demand: VecDeque<Block>,
+    ahead: VecDeque<Block>,
+    /// C. By when they are to be asked for again.
+    waiting: BTreeMap<(Instant, u64), Block>,
+    next_wait: u64,
+    puts: VecDeque<Put>,
+    staged_bytes: usize,
+    /// Leases of this node, and when they were got or extended.
+    held: HashMap<String, Instant>,
+    released: Vec<String>,
+    look_at_held: Instant,
+    /// F. Blocks to delete.
+    deleted: Vec<String>,
+    /// F. When orders are to be published, if there are any.
+    orders_due: Option<Instant>,
+    is_probing: bool,
+    pause: Pause,
+    is_closed: bool,
+    closed_at: Option<Instant>,
+    /// The last trouble, for a listener that comes later.
+    trouble: Option<String>,
+}
+
+/// See the [module](self).
+pub(super) struct Shared {
+    pub(super) address: Arc<Address>,
+    pub(super) block_bytes: usize,
+    pub(super) checks: Checks,
+    pub(super) token: Token,
+    pub(super) counts: Counts,
+    pub(super) teller: Teller<FleetTrouble>,
+    orders: Mutex<Orders>,
+    state: Mutex<State>,
+    is_more: Condvar,
+    is_put: Condvar,
+    is_away: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn new(address: Address, block_bytes: usize) -> Self {
+        // `RandomState` takes its keys from the system's random numbers.
+        let [one, other] = [(); 2].map(|()| RandomState::new().hash_one(std::process::id()));
+        let mut token = [0; 16];
+        token[..8].copy_from_slice(&one.to_le_bytes());
+        token[8..].copy_from_slice(&other.to_le_bytes());
+        let state = State {
+            demand: VecDeque::new(),
+            ahead: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            next_wait: 0,
+            puts: VecDeque::new(),
+            staged_bytes: 0,
+            held: HashMap::new(),
+            released: Vec::new(),
+            look_at_held: Instant::now(),
+            deleted: Vec::new(),
+            orders_due: None,
+            is_probing: false,
+            pause: Pause::new(PATIENCE),
+            is_closed: false,
+            closed_at: None,
+            trouble: None,
+        };
+        Shared {
+            orders: Mutex::new(Orders::new(&token)),
+            checks: Checks::new(address.secret.as_deref()),
+            address: Arc::new(address),
+            block_bytes,
+            token,
+            counts: Counts::default(),
+            teller: Teller::default(),
+            state: Mutex::new(state),
+            is_more: Condvar::new(),
+            is_put: Condvar::new(),
+            is_away: AtomicBool::new(false),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// F. What is disclosed on all machines. Not to be locked together with the state.
+    pub(super) fn orders(&self) -> MutexGuard<'_, Orders> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// F. There may be something to publish.
+    pub(super) fn wakes_for_orders(&self) {
+        let mut state = self.lock();
+        if state.orders_due.is_none() {
+            state.orders_due = Some(Instant::now() + EVERY);
+            drop(state);
+            self.is_more.notify_one();
+        }
+    }
+
+    /// F. Deletes blocks, in the background.
+    pub(super) fn delete(&self, keys: Vec<String>) {
+        if !keys.is_empty() {
+            self.lock().deleted.extend(keys);
+            self.is_more.notify_one();
+        }
+    }
+
+    /// E. Whether the server is left alone.
+    pub(super) fn is_away(&self) -> bool {
+        self.is_away.load(Ordering::Relaxed)
+    }
+
+    /// Blocks that came from the origin without a detour.
+    pub(super) fn missed(&self, blocks: usize) {
+        count(&self.counts.missed, blocks);
+    }
+
+    /// Queues blocks to be asked for. They are handed back if nobody will.
+    pub(super) fn ask(&self, blocks: Vec<Block>, is_demand: bool) -> Result<(), Vec<Block>> {
+        let mut state = self.lock();
+        if state.is_closed || self.is_away() {
+            return Err(blocks);
+        }
+        match is_demand {
+            true => state.demand.extend(blocks),
+            false => state.ahead.extend(blocks),
+        }
+        drop(state);
+        self.is_more.notify_one();
+        Ok(())
+    }
+
+    /// C. Queues a block to be asked for again, the later the longer it has been waited for.
+    pub(super) fn wait(&self, block: Block, pause: Duration) {
+        let mut state = self.lock();
+        state.next_wait += 1;
+        let number = state.next_wait;
+        state.waiting.insert((Instant::now() + pause, number), block);
+        drop(state);
+        self.is_more.notify_one();
+    }
+
+    /// C. Whether it has been waited for long enough.
+    pub(super) fn is_overdue(&self, since: Instant) -> bool {
+        since.elapsed() > self.address.lease * WAITS_LEASES
+    }
+
+    /// Whether so many more bytes may wait to be put.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        let state = self.lock();
+        !state.is_closed && !self.is_away() && state.staged_bytes + bytes <= STAGED_MAX_BYTES
+    }
+
+    pub(super) fn put(&self, put: Put) {
+        let mut state = self.lock();
+        state.staged_bytes += put.value.len();
+        state.puts.push_back(put);
+        drop(state);
+        self.is_more.notify_one();
+    }
+
+    /// Notes that this node has a lease now. Returns whether it had it before.
+    pub(super) fn has_lease(&self, key: String) -> bool {
+        let had = self.lock().held.insert(key, Instant::now()).is_some();
+        count(&self.counts.leases, usize::from(!had));
+        had
+    }
+
+    /// Whether this node has a lease.
+    pub(super) fn holds(&self, key: &str) -> bool {
+        self.lock().held.contains_key(key)
+    }
+
+    /// Gives leases back, in the background.
+    pub(super) fn release(&self, keys: impl Iterator<Item = String>) {
+        let mut state = self.lock();
+        for key in keys {
+            if state.held.remove(&key).is_some() {
+                state.released.push(key);
+            }
+        }
+        drop(state);
+        self.is_more.notify_one();
+    }
+
+    /// Ends puts: these keys have their values, and these have not got them.
+    pub(super) fn are_put(&self, done: Vec<String>, bytes: usize) {
+        let mut state = self.lock();
+        state.staged_bytes -= bytes;
+        for key in done {
+            state.held.remove(&key);
+        }
+        drop(state);
+        self.is_put.notify_all();
+    }
+
+    /// E. The server has failed: it is left alone for a while.
+    pub(super) fn failed(&self, why: String) {
+        count(&self.counts.server_errors, 1);
+        let mut state = self.lock();
+        state.is_probing = false;
+        self.is_away.store(true, Ordering::Relaxed);
+        state.pause.begin();
+        state.trouble = Some(why.clone());
+        drop(state);
+        self.is_more.notify_all();
+        self.teller.tell(&FleetTrouble::Away { shown: self.address.shown.clone(), why });
+    }
+
+    /// E. The server is back.
+    pub(super) fn is_back(&self) {
+        self.orders().publish_anew();
+        let mut state = self.lock();
+        state.is_probing = false;
+        state.trouble = None;
+        state.pause.went_well();
+        state.orders_due = Some(Instant::now());
+        self.is_away.store(false, Ordering::Relaxed);
+        drop(state);
+        self.is_more.notify_all();
+    }
+
+    /// Tells a listener of what happened before it came.
+    pub(super) fn tell_again(&self) {
+        let trouble = self.lock().trouble.clone();
+        if let Some(why) = trouble {
+            self.teller.tell(&FleetTrouble::Away { shown: self.address.shown.clone(), why });
+        }
+    }
+
+    /// D. A value failed its check.
+    pub(super) fn refused(&self) {
+        let so_far = self.counts.refused.fetch_add(1, Ordering::Relaxed) + 1;
+        let shown = self.address.shown.clone();
+        self.teller.tell(&FleetTrouble::Refused { shown, so_far });
+    }
+
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        (state.is_closed, state.closed_at) = (true, Some(Instant::now()));
+        drop(state);
+        self.is_more.notify_all();
+    }
+
+    pub(super) fn settle(&self) {
+        let mut state = self.lock();
+        while state.staged_bytes > 0 {
+            state = self.is_put.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits for the next work; `None` if there will be no more.
+    pub(super) fn next(&self) -> Option<Next> {
+        let mut state = self.lock();
+        loop {
+            let is_away = self.is_away();
+            if is_away || state.is_closed {
+                let blocks = state.all_blocks();
+                if !blocks.is_empty() {
+                    return Some(Next::Straight(blocks));
+                }
+            }
+            if is_away {
+                let blocks = state.forget();
+                count(&self.counts.dropped, blocks);
+                self.is_put.notify_all();
+                if !state.is_closed && state.pause.is_over() && !state.is_probing {
+                    state.is_probing = true;
+                    return Some(Next::Probe);
+                }
+            } else {
+                if state.is_closed {
+                    // Those who wait for what is still being fetched here are not to wait for a deadline.
+                    let held = std::mem::take(&mut state.held);
+                    let puts: Vec<&str> = state.puts.iter().map(|put| put.key.as_str()).collect();
+                    let held: Vec<String> =
+                        held.into_keys().filter(|key| !puts.contains(&key.as_str())).collect();
+                    state.released.extend(held);
+                    if state.closed_at.is_some_and(|at| at.elapsed() > END_PATIENCE) {
+                        let blocks = state.forget();
+                        count(&self.counts.dropped, blocks);
+                        self.is_put.notify_all();
+                    }
+                }
+                if !state.is_closed && state.orders_due.is_some_and(|due| Instant::now() >= due) {
+                    state.orders_due = None;
+                    return Some(Next::Orders);
+                }
+                let batch = state.batch(self.block_bytes, self.address.lease);
+                if !batch.is_empty() {
+                    return Some(Next::Exchange(batch));
+                }
+            }
+            if state.is_closed {
+                return None;
+            }
+            let until = match is_away {
+                // The probe's end is told.
+                true if state.is_probing => None,
+                true => state.pause.until,
+                false => state.next_event(self.address.lease),
+            };
+            state = match until {
+                None => self.is_more.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(until) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    // A bit longer than that: a pause is over after its end.
+                    let left = left + Duration::from_micros(100);
+                    let waited = self.is_more.wait_timeout(state, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+}
+
+impl State {
+    /// All blocks that are to be asked for.
+    fn all_blocks(&mut self) -> Vec<Block> {
+        let waiting = std::mem::take(&mut self.waiting).into_values();
+        self.demand.drain(..).chain(self.ahead.drain(..)).chain(waiting).collect()
+    }
+
+    /// Gives up puts and leases. Returns the number of blocks that are not put.
+    fn forget(&mut self) -> usize {
+        self.held.clear();
+        self.released.clear();
+        self.deleted.clear();
+        let puts = std::mem::take(&mut self.puts);
+        self.staged_bytes -= puts.iter().map(|put| put.value.len()).sum::<usize>();
+        puts.len()
+    }
+
+    /// The next work, in this order: blocks that programs wait for; puts and leases, for which others wait; blocks that are
+    /// due again; blocks ahead of programs.
+    fn batch(&mut self, block_bytes: usize, lease: Duration) -> Batch {
+        let now = Instant::now();
+        let most = (BATCH_BYTES / block_bytes).clamp(1, BATCH_BLOCKS);
+        let mut batch = Batch::default();
+        while batch.claims.len() < most
+            && let Some(block) = self.demand.pop_front()
+        {
+            batch.claims.push(block);
+        }
+        let mut bytes = 0;
+        while bytes < BATCH_BYTES
+            && let Some(put) = self.puts.pop_front()
+        {
+            bytes += put.value.len();
+            batch.puts.push(put);
+        }
+        let released = self.released.len().min(LEASES_MAX);
+        batch.released = self.released.drain(..released).collect();
+        let deleted = self.deleted.len().min(LEASES_MAX);
+        batch.deleted = self.deleted.drain(..deleted).collect();
+        if now >= self.look_at_held && !self.held.is_empty() {
+            self.look_at_held = now + lease / (2 * EXTENDED_AFTER);
+            let is_due = |at: &Instant| now.duration_since(*at) > lease / EXTENDED_AFTER;
+            let due = self.held.iter_mut().filter(|(_, at)| is_due(at)).take(LEASES_MAX);
+            batch.extended = due
+                .map(|(key, at)| {
+                    *at = now;
+                    key.clone()
+                })
+                .collect();
+        }
+        while batch.claims.len() < most
+            && let Some(first) = self.waiting.first_entry()
+            && first.key().0 <= now
+        {
+            batch.claims.push(first.remove());
+        }
+        while batch.claims.len() < most
+            && let Some(block) = self.ahead.pop_front()
+        {
+            batch.claims.push(block);
+        }
+        batch
+    }
+
+    /// When there will be something to do if nothing comes.
+    fn next_event(&self, lease: Duration) -> Option<Instant> {
+        let due = self.waiting.first_key_value().map(|((due, _), _)| *due);
+        let look = self.look_at_held.max(Instant::now() + lease / (8 * EXTENDED_AFTER));
+        let look = (!self.held.is_empty()).then_some(look);
+        [due, look, self.orders_due].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,288 @@
+//! What the threads of a shared tier do: exchanges with the server.
+//!
+//! Asking for a block is two commands in one pipeline, `GETRANGE` and `SET … NX PX`: the value is there, or we get the lease,
+//! or another node has it. The range is bounded by what a block can have, whatever the value is.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::{Value, cmd};
+
+use super::block::{Block, fetch};
+use super::format::{Found, HEADER_BYTES, lease};
+use super::server::{Command, Failure, Servers, has_code};
+use super::shared::{Batch, Next, Put, Shared, count};
+
+/// C. A block is asked for again after this part of the time that it has been waited for, within these bounds.
+const WAIT_PART: u32 = 4;
+const WAIT_MIN: Duration = Duration::from_millis(2);
+const WAIT_MAX: Duration = Duration::from_millis(50);
+/// D. How often a block is asked for again after a value that was none.
+const REFUSALS_MAX: u32 = 2;
+/// How often a key may be there without a value before the value counts as empty. A lease may have come and gone in between.
+const BLANKS_MAX: u32 = 3;
+
+/// Extends a lease, if it is ours: the key, our value, the time in ms.
+const EXTEND: &str = "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('PEXPIRE',KEYS[1],ARGV[2]) end return 0";
+/// Gives a lease back, if it is ours.
+const RELEASE: &str =
+    "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0";
+
+/// What becomes of a block that was asked for.
+enum Outcome {
+    Found(Vec<u8>),
+    /// B. We have the lease.
+    Ours,
+    /// C. Another node has it.
+    Others,
+    /// Its key is there, without a value.
+    Blank,
+    /// D.
+    Refused,
+    /// F, E. To be fetched without a lease.
+    Straight,
+    /// E. The server cannot be used.
+    Failed(Failure),
+}
+
+impl Shared {
+    /// The work of a thread.
+    pub(super) fn serve(&self) {
+        let mut servers = Servers::new(Arc::clone(&self.address));
+        while let Some(next) = self.next() {
+            let (keys, bytes) = match &next {
+                Next::Exchange(batch) => staged(batch),
+                Next::Straight(_) | Next::Probe | Next::Orders => (Vec::new(), 0),
+            };
+            // A panic drops its requests, which fail as lost.
+            let done = catch_unwind(AssertUnwindSafe(|| match next {
+                Next::Straight(blocks) => fetch(blocks, false),
+                Next::Probe => match servers.ping() {
+                    Ok(()) => self.is_back(),
+                    Err(Failure { why }) => self.failed(why),
+                },
+                Next::Orders => self.exchange_orders(&mut servers),
+                Next::Exchange(batch) => {
+                    foretell_fault::point("foretell-fleet");
+                    self.exchange(&mut servers, batch);
+                }
+            }));
+            if done.is_err() {
+                // Nothing is known of the connections either.
+                servers = Servers::new(Arc::clone(&self.address));
+                self.are_put(keys, bytes);
+            }
+        }
+    }
+
+    fn exchange(&self, servers: &mut Servers, mut batch: Batch) {
+        self.admit(&mut batch);
+        for put in &mut batch.puts {
+            self.checks.seal(&put.file, put.index, &mut put.value);
+        }
+        let (commands, (keys, bytes)) = (self.commands(&batch), staged(&batch));
+        let Batch { claims, puts, released, extended, deleted } = batch;
+        let replies = match servers.exchange(&commands) {
+            Ok(replies) => replies,
+            Err(Failure { why }) => {
+                self.failed(why);
+                count(&self.counts.dropped, puts.len());
+                self.are_put(keys, bytes);
+                return fetch(claims, false);
+            }
+        };
+        drop(commands);
+        let mut replies = replies.into_iter();
+        // Of these there is nothing to be learnt: a lease that is lost is another's by now.
+        let silent = deleted.len() + released.len() + extended.len();
+        replies.by_ref().take(silent).for_each(drop);
+        self.after_puts(puts, &mut replies);
+        self.after_claims(claims, &mut replies);
+    }
+
+    /// The commands of a batch, in the order in which their replies are read.
+    fn commands(&self, batch: &Batch) -> Vec<Command> {
+        let (ours, ms) = (lease(&self.token), self.address.lease.as_millis() as u64);
+        let mut commands = Vec::new();
+        for key in &batch.deleted {
+            commands.push(Command::new(key, &cmd("UNLINK").arg(key).take()));
+        }
+        for key in &batch.released {
+            let release = cmd("EVAL").arg(RELEASE).arg(1).arg(key).arg(&ours).take();
+            commands.push(Command::new(key, &release));
+        }
+        for key in &batch.extended {
+            let extend = cmd("EVAL").arg(EXTEND).arg(1).arg(key).arg(&ours).arg(ms).take();
+            commands.push(Command::new(key, &extend));
+        }
+        for Put { key, value, .. } in &batch.puts {
+            let ttl_ms = self.address.ttl.as_millis() as u64;
+            let set = cmd("SET").arg(key).arg(value).arg("PX").arg(ttl_ms).take();
+            commands.push(Command::new(key, &set));
+        }
+        for block in &batch.claims {
+            let key = block.key();
+            // One byte more than a block has, to see whether a value is too long.
+            let last = HEADER_BYTES + block.object.length_of(block.index);
+            if block.is_to_be_deleted {
+                commands.push(Command::new(&key, &cmd("DEL").arg(&key).take()));
+            }
+            let get = cmd("GETRANGE").arg(&key).arg(0).arg(last).take();
+            commands.push(Command::new(&key, &get));
+            if block.is_whole() {
+                let set = cmd("SET").arg(&key).arg(&ours).arg("NX").arg("PX").arg(ms).take();
+                commands.push(Command::new(&key, &set));
+            }
+        }
+        commands
+    }
+
+    fn after_puts(&self, puts: Vec<Put>, replies: &mut impl Iterator<Item = Value>) {
+        let bytes = puts.iter().map(|put| put.value.len()).sum();
+        let (mut done, mut not_put) = (Vec::new(), Vec::new());
+        for (Put { key, file, index, .. }, reply) in puts.into_iter().zip(replies) {
+            match reply {
+                Value::Okay => {
+                    count(&self.counts.put, 1);
+                    self.orders().is_put(file, index);
+                    done.push(key);
+                }
+                // F. Others need not wait for what does not come.
+                reply => {
+                    count(&self.counts.declined, 1);
+                    if has_code(&reply, "OOM") {
+                        self.orders().is_filled(Some(1.0));
+                    }
+                    if let Value::ServerError(error) = &reply
+                        && !is_passing(error.code())
+                    {
+                        self.failed(Failure::of_reply(error).why);
+                    }
+                    not_put.push(key);
+                }
+            }
+        }
+        self.release(not_put.into_iter());
+        self.are_put(done, bytes);
+    }
+
+    fn after_claims(&self, claims: Vec<Block>, replies: &mut impl Iterator<Item = Value>) {
+        let (mut ours, mut straight, mut failure) = (Vec::new(), Vec::new(), None);
+        let mut found = Vec::new();
+        for mut block in claims {
+            if std::mem::take(&mut block.is_to_be_deleted) {
+                replies.next();
+            }
+            let value = replies.next().unwrap_or_default();
+            let set = block.is_whole().then(|| replies.next().unwrap_or_default());
+            let mut outcome = self.outcome(&block, value, set);
+            if let Outcome::Blank = outcome {
+                block.blanks += 1;
+                outcome = match block.blanks > BLANKS_MAX {
+                    true => Outcome::Refused,
+                    false => Outcome::Others,
+                };
+            }
+            match outcome {
+                Outcome::Found(value) => {
+                    count(&self.counts.hit, 1);
+                    found.push((block.object.id, block.index));
+                    block.serve(&value[HEADER_BYTES..]);
+                }
+                Outcome::Ours => match self.has_lease(block.key()) {
+                    false => ours.push(block),
+                    // Another request of this process got it in the meantime.
+                    true => straight.extend(self.wait_for(block)),
+                },
+                Outcome::Others if block.is_whole() => straight.extend(self.wait_for(block)),
+                Outcome::Refused => {
+                    self.refused();
+                    block.refusals += 1;
+                    match block.refusals > REFUSALS_MAX || !block.is_whole() {
+                        true => straight.push(block),
+                        false => {
+                            block.is_to_be_deleted = true;
+                            self.wait(block, Duration::ZERO);
+                        }
+                    }
+                }
+                Outcome::Others | Outcome::Blank | Outcome::Straight => straight.push(block),
+                Outcome::Failed(why) => {
+                    failure = Some(why);
+                    straight.push(block);
+                }
+            }
+        }
+        self.have_arrived(&found);
+        if let Some(Failure { why }) = failure {
+            self.failed(why);
+        }
+        fetch(ours, true);
+        fetch(straight, false);
+    }
+
+    fn outcome(&self, block: &Block, value: Value, set: Option<Value>) -> Outcome {
+        let bytes = match value {
+            Value::BulkString(bytes) => bytes,
+            Value::Nil => Vec::new(),
+            Value::ServerError(error) if error.code() == "WRONGTYPE" => return Outcome::Refused,
+            Value::ServerError(error) if is_passing(error.code()) => return Outcome::Straight,
+            Value::ServerError(error) => return Outcome::Failed(Failure::of_reply(&error)),
+            _ => return Outcome::Straight,
+        };
+        if !bytes.is_empty() {
+            let length = block.object.length_of(block.index);
+            return match self.checks.read((&block.object.id, block.index), length, &bytes) {
+                Found::Block(_) => Outcome::Found(bytes),
+                // From before the connection was lost, or about to be given back. Of a part there is never one.
+                Found::Lease(token)
+                    if token == self.token && block.is_whole() && !self.holds(&block.key()) =>
+                {
+                    Outcome::Ours
+                }
+                Found::Lease(_) => Outcome::Others,
+                Found::Wrong => Outcome::Refused,
+            };
+        }
+        match set {
+            Some(Value::Okay) => Outcome::Ours,
+            Some(Value::Nil) => Outcome::Blank,
+            Some(Value::ServerError(error)) if !is_passing(error.code()) => {
+                Outcome::Failed(Failure::of_reply(&error))
+            }
+            // F. There is no room even for a lease.
+            Some(Value::ServerError(_)) => {
+                count(&self.counts.declined, 1);
+                Outcome::Straight
+            }
+            _ => Outcome::Straight,
+        }
+    }
+
+    /// C. Has the block asked for again in a while. It is handed back if it is overdue.
+    fn wait_for(&self, mut block: Block) -> Option<Block> {
+        let since = *block.waits_since.get_or_insert_with(|| {
+            count(&self.counts.waited, 1);
+            Instant::now()
+        });
+        if self.is_overdue(since) {
+            count(&self.counts.overdue, 1);
+            return Some(block);
+        }
+        let pause = (since.elapsed() / WAIT_PART).clamp(WAIT_MIN, WAIT_MAX);
+        self.wait(block, pause);
+        None
+    }
+}
+
+/// What a batch puts: keys, and the bytes that waited for it.
+fn staged(batch: &Batch) -> (Vec<String>, usize) {
+    let keys = batch.puts.iter().map(|put| put.key.clone()).collect();
+    (keys, batch.puts.iter().map(|put| put.value.len()).sum())
+}
+
+/// Whether an error of the server's is about one key for now, and says nothing about others: it is full, or a slot moves.
+fn is_passing(code: &str) -> bool {
+    ["OOM", "ASK", "MOVED", "TRYAGAIN"].contains(&code)
+}

@@ -1,0 +1,552 @@
+//! The shared tier on real servers: each block is fetched once, wrong values are never served, and whatever happens to nodes
+//! and servers, reads end with the right bytes.
+
+mod redis;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use foretell_cache::backend::conformance::{World, check, content};
+use foretell_cache::backend::memory::MemoryBackend;
+use foretell_cache::backend::{Backend, BackendError, Object, Opened, Request};
+use foretell_cache::tier::fleet::{Fleet, FleetStats};
+use foretell_cache::{Cache, CacheOptions, Segment};
+use redis::Server;
+
+const BLOCK: usize = 8192;
+
+/// A store that counts what it is asked for, and may keep requests waiting.
+#[derive(Clone)]
+struct Origin {
+    files: MemoryBackend,
+    bytes: Arc<AtomicU64>,
+    delay: Duration,
+    /// Requests that are never answered, if it is so.
+    is_stuck: Arc<AtomicBool>,
+    stuck: Arc<Mutex<Vec<Request>>>,
+}
+
+struct Slow(Origin, Arc<dyn Object>);
+
+impl Origin {
+    fn new(delay_ms: u64) -> Self {
+        Origin {
+            files: MemoryBackend::new(),
+            bytes: Arc::default(),
+            delay: Duration::from_millis(delay_ms),
+            is_stuck: Arc::default(),
+            stuck: Arc::default(),
+        }
+    }
+
+    fn of(whole: &[u8], delay_ms: u64) -> Self {
+        let origin = Self::new(delay_ms);
+        origin.files.put("file", whole);
+        origin
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::SeqCst)
+    }
+}
+
+impl Backend for Origin {
+    fn open(&self, path: &str) -> Result<Opened, BackendError> {
+        let opened = self.files.open(path)?;
+        let object = Arc::new(Slow(self.clone(), opened.object));
+        Ok(Opened { object, ..opened })
+    }
+
+    fn depth(&self) -> usize {
+        16
+    }
+}
+
+impl Object for Slow {
+    fn start(self: Arc<Self>, request: Request) {
+        let Slow(origin, object) = &*self;
+        origin.bytes.fetch_add(request.length() as u64, Ordering::SeqCst);
+        if origin.is_stuck.load(Ordering::SeqCst) {
+            return origin.stuck.lock().unwrap().push(request);
+        }
+        let (object, delay) = (Arc::clone(object), origin.delay);
+        if delay.is_zero() {
+            return object.start(request);
+        }
+        std::thread::spawn(move || {
+            std::thread::sleep(delay);
+            object.start(request);
+        });
+    }
+}
+
+/// A node: a cache of its own, and a tier of its own at this address.
+struct Node {
+    fleet: Arc<Fleet>,
+    cache: Cache,
+    backend: Arc<dyn Backend>,
+    told: Arc<Mutex<Vec<String>>>,
+}
+
+/// Each node says the address in other words, so that it has connections and a token of its own.
+fn node(server: &str, origin: &Origin) -> Node {
+    static NODES: AtomicU64 = AtomicU64::new(0);
+    let number = NODES.fetch_add(1, Ordering::SeqCst);
+    let sign = if server.contains('?') { '&' } else { '?' };
+    let fleet = Fleet::open(&format!("{server}{sign}ttl={}s", 3600 + number), BLOCK, None).unwrap();
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let lines = Arc::clone(&told);
+    fleet.on_trouble(move |trouble| lines.lock().unwrap().push(trouble.to_string()));
+    let backend: Arc<dyn Backend> = Arc::new(fleet.over("memory", Arc::new(origin.clone())));
+    let options = CacheOptions { budget_bytes: 64 * BLOCK as u64, block_bytes: BLOCK };
+    Node { fleet, cache: Cache::new(options).unwrap(), backend, told }
+}
+
+impl Node {
+    /// Reads the whole file in an order of its own, disclosed, and compares every byte. `at_half` is called in the middle.
+    fn read(&self, whole: &[u8], seed: u64, at_half: impl FnOnce()) {
+        let session = self.cache.attach(Arc::clone(&self.backend)).session();
+        let file = session.open("file").unwrap();
+        let mut order: Vec<usize> = (0..whole.len().div_ceil(BLOCK)).collect();
+        let mut state = seed | 1;
+        for left in (1..order.len()).rev() {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed);
+            order.swap(left, (state >> 33) as usize % (left + 1));
+        }
+        let length_of = |block: usize| BLOCK.min(whole.len() - block * BLOCK);
+        let segments: Vec<Segment> = order
+            .iter()
+            .map(|&block| Segment {
+                offset_bytes: (block * BLOCK) as u64,
+                length_bytes: length_of(block) as u64,
+            })
+            .collect();
+        let stream = session.stream();
+        stream.hint_segments(&file, &segments);
+        let (mut buffer, mut at_half) = (vec![0; BLOCK], Some(at_half));
+        for (turn, &block) in order.iter().enumerate() {
+            if turn == order.len() / 2 {
+                at_half.take().unwrap()();
+            }
+            let (at, length) = (block * BLOCK, length_of(block));
+            let read = file.read_at(&mut buffer[..length], at as u64).unwrap();
+            assert!(buffer[..read] == whole[at..at + length], "wrong bytes at {at}");
+        }
+        self.fleet.settle();
+    }
+
+    fn stats(&self) -> FleetStats {
+        self.fleet.stats()
+    }
+}
+
+fn whole() -> Vec<u8> {
+    content(9, 3_000_001)
+}
+
+struct Tiered(Origin, Box<dyn Backend>);
+
+impl World for Tiered {
+    fn backend(&self) -> &dyn Backend {
+        self.1.as_ref()
+    }
+
+    fn put(&self, path: &str, bytes: &[u8]) {
+        self.0.files.put(path, bytes);
+    }
+}
+
+/// Lists are the memory back end's.
+impl Tiered {
+    fn new(fleet: &Arc<Fleet>) -> Self {
+        let origin = Origin::new(0);
+        let backend = Box::new(fleet.over("conformance", Arc::new(origin.files.clone())));
+        Tiered(origin, backend)
+    }
+}
+
+#[test]
+fn it_does_what_a_back_end_must_empty_and_filled() {
+    let Some(server) = Server::start(&[]) else { return };
+    for block_bytes in [4096, 65_536] {
+        let fleet = Fleet::open(&server.url(""), block_bytes, None).unwrap();
+        for _ in 0..3 {
+            check(&Tiered::new(&fleet));
+            fleet.settle();
+        }
+        let stats = fleet.stats();
+        assert!(stats.hit_blocks > 0 && stats.put_blocks > 0, "{stats:?}");
+        assert_eq!((stats.refused_values, stats.server_errors), (0, 0), "{stats:?}");
+    }
+}
+
+#[test]
+fn nodes_fetch_each_block_once_whatever_their_orders_are() {
+    let Some(server) = Server::start(&[]) else { return };
+    let whole = whole();
+    let origin = Origin::of(&whole, 20);
+    // A lease that no pause of a busy machine outlasts.
+    let nodes: Vec<Node> = (0..4).map(|_| node(&server.url("?lease=60s"), &origin)).collect();
+    std::thread::scope(|scope| {
+        for (seed, node) in nodes.iter().enumerate() {
+            let whole = &whole;
+            scope.spawn(move || node.read(whole, seed as u64, || {}));
+        }
+    });
+    let all: Vec<FleetStats> = nodes.iter().map(Node::stats).collect();
+    assert_eq!(origin.bytes(), whole.len() as u64, "{all:?}");
+    let blocks = whole.len().div_ceil(BLOCK) as u64;
+    assert_eq!(all.iter().map(|stats| stats.leases).sum::<u64>(), blocks, "{all:?}");
+    assert_eq!(all.iter().map(|stats| stats.put_blocks).sum::<u64>(), blocks, "{all:?}");
+    assert!(nodes.iter().all(|node| node.told.lock().unwrap().is_empty()));
+    // Who comes later needs no origin.
+    let late = node(&server.url(""), &origin);
+    late.read(&whole, 77, || {});
+    assert_eq!((origin.bytes(), late.stats().missed_blocks), (whole.len() as u64, 0));
+    // Another version of the file has other blocks.
+    let other = content(10, whole.len());
+    origin.files.put("file", other.as_slice());
+    late.read(&other, 5, || {});
+    nodes[0].read(&other, 6, || {});
+    assert_eq!(origin.bytes(), 2 * whole.len() as u64);
+}
+
+/// With this variable, [`holder`] gets leases at the server that it names, and fetches nothing.
+const HOLDER: &str = "FORETELL_TEST_HOLDER";
+
+#[test]
+#[allow(clippy::print_stdout)]
+fn holder() {
+    let Some(server) = std::env::var_os(HOLDER) else { return };
+    let whole = whole();
+    let origin = Origin::of(&whole, 0);
+    origin.is_stuck.store(true, Ordering::SeqCst);
+    let node = node(server.to_str().unwrap(), &origin);
+    let opened = node.backend.open("file").unwrap();
+    let session = node.cache.attach(Arc::clone(&node.backend)).session();
+    let file = session.open_found("file", opened);
+    let stream = session.stream();
+    stream.hint_file(&file);
+    while node.stats().leases < 16 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    println!("holds leases");
+    std::thread::sleep(Duration::from_secs(600));
+}
+
+#[test]
+fn when_the_holder_of_a_lease_dies_others_go_on_after_its_deadline() {
+    let Some(server) = Server::start(&[]) else { return };
+    let url = server.url("?lease=400ms");
+    let mut holder = Command::new(std::env::current_exe().unwrap())
+        .args(["holder", "--exact", "--nocapture"])
+        .env(HOLDER, &url)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(holder.stdout.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line.contains("holds leases")));
+    // It extends them while it lives.
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(server.keys().len() >= 16, "{:?}", server.keys());
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let whole = whole();
+    let origin = Origin::of(&whole, 1);
+    let node = node(&url, &origin);
+    node.read(&whole, 3, || {});
+    let stats = node.stats();
+    assert_eq!(stats.put_blocks, whole.len().div_ceil(BLOCK) as u64, "{stats:?}");
+    assert_eq!((stats.overdue_blocks, origin.bytes()), (0, whole.len() as u64), "{stats:?}");
+}
+
+#[test]
+fn who_ends_gives_its_leases_back() {
+    let Some(server) = Server::start(&[]) else { return };
+    let whole = whole();
+    let stuck = Origin::of(&whole, 0);
+    stuck.is_stuck.store(true, Ordering::SeqCst);
+    // Nobody would wait for the end of this lease.
+    let url = server.url("?lease=24h");
+    let first = node(&url, &stuck);
+    let session = first.cache.attach(Arc::clone(&first.backend)).session();
+    let opened = first.backend.open("file").unwrap();
+    let file = session.open_found("file", opened);
+    let stream = session.stream();
+    stream.hint_file(&file);
+    while first.stats().leases < 16 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let origin = Origin::of(&whole, 0);
+    let second = node(&url, &origin);
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(|| second.read(&whole, 3, || {}));
+        while second.stats().waited_blocks == 0 {
+            assert!(!reading.is_finished(), "it waits for the first one's blocks");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop((stream, file, session));
+        let Node { fleet, cache, backend, .. } = first;
+        stuck.stuck.lock().unwrap().clear(); // The requests fail.
+        drop((cache, backend, fleet));
+    });
+    assert_eq!(second.stats().overdue_blocks, 0, "{:?}", second.stats());
+}
+
+#[test]
+fn when_the_server_is_killed_or_hangs_reads_go_straight_to_the_origin() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    let whole = whole();
+    for is_killed in [true, false] {
+        let origin = Origin::of(&whole, 2);
+        let nodes: Vec<Node> = (0..2).map(|_| node(&server.url(""), &origin)).collect();
+        let halves = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for (seed, node) in nodes.iter().enumerate() {
+                let (whole, server, halves) = (&whole, &server, &halves);
+                scope.spawn(move || {
+                    node.read(whole, seed as u64, || {
+                        if halves.fetch_add(1, Ordering::SeqCst) == 0 {
+                            match is_killed {
+                                true => {
+                                    drop(Command::new("kill").args(["-9", &server.pid()]).status())
+                                }
+                                false => server.freeze(),
+                            }
+                        }
+                    });
+                });
+            }
+        });
+        for node in &nodes {
+            let (stats, told) = (node.stats(), node.told.lock().unwrap());
+            assert!(stats.server_errors > 0, "{stats:?}");
+            assert_eq!(told.len(), 1, "one line: {told:?}");
+            assert!(
+                told[0].starts_with(&format!("redis://127.0.0.1:{}: ", server.port)),
+                "{told:?}"
+            );
+        }
+        assert!(origin.bytes() <= 2 * whole.len() as u64, "each node fetches what it lacks");
+        // When it is back, it is used again.
+        server.thaw();
+        server.restart();
+        let begun = Instant::now();
+        while nodes[0].stats().put_blocks == 0 || server.keys().is_empty() {
+            nodes[0].read(&whole, 9, || {});
+            assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", nodes[0].stats());
+        }
+    }
+}
+
+#[test]
+fn without_a_server_all_is_as_without_a_tier() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    server.kill();
+    let whole = whole();
+    let origin = Origin::of(&whole, 0);
+    let node = node(&server.url(""), &origin);
+    node.read(&whole, 1, || {});
+    let stats = node.stats();
+    assert_eq!((stats.hit_blocks, stats.put_blocks), (0, 0));
+    let told = node.told.lock().unwrap();
+    assert!(told.len() == 1 && told[0].contains("refused"), "{told:?}");
+}
+
+#[test]
+fn a_wrong_password_is_one_line_without_the_password() {
+    let Some(server) = Server::start(&["--requirepass", "right-one"]) else { return };
+    let whole = whole();
+    let origin = Origin::of(&whole, 0);
+    for user in [":wrong-one@", ""] {
+        let url = format!("redis://{user}127.0.0.1:{}", server.port);
+        let node = node(&url, &origin);
+        node.read(&whole, 1, || {});
+        let told = node.told.lock().unwrap();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(!told[0].contains("wrong-one"), "{told:?}");
+        assert!(told[0].contains("uthentication"), "{told:?}");
+    }
+    let node = node(&format!("redis://:right-one@127.0.0.1:{}", server.port), &origin);
+    node.read(&whole, 1, || {});
+    assert!(node.stats().put_blocks > 0 && node.told.lock().unwrap().is_empty());
+}
+
+/// What somebody may do to a value. Returns whether it counts as refused.
+fn damage(server: &Server, kind: usize, key: &str, other: &str) -> bool {
+    match kind {
+        0 => drop(server.say(&["SETRANGE", key, "4000", "damage"])),
+        1 => drop(server.say(&["SETRANGE", key, "20000", "longer"])),
+        2 => drop(server.say(&["COPY", other, key, "REPLACE"])),
+        3 => drop(server.say(&["SET", key, "short"])),
+        4 => drop(server.say(&["SET", key, ""])),
+        5 => drop((server.say(&["DEL", key]), server.say(&["LPUSH", key, "x"]))),
+        6 => drop(server.say(&["SET", key, "ftl-get1too short"])),
+        // Cut off in the middle, with the header of all of it.
+        7 => drop(server.say(&["EVAL", CUT, "1", key])),
+        // A lease that nobody has.
+        _ => {
+            server.say(&["SET", key, "ftl-get1\u{1}nobody's token"]);
+            return false;
+        }
+    }
+    true
+}
+
+const CUT: &str = "redis.call('SET', KEYS[1], string.sub(redis.call('GET', KEYS[1]), 1, 4000))";
+
+#[test]
+fn damaged_cut_and_swapped_values_are_never_served() {
+    let Some(server) = Server::start(&[]) else { return };
+    let whole = whole();
+    let origin = Origin::of(&whole, 0);
+    let url = server.url("?lease=200ms");
+    node(&url, &origin).read(&whole, 1, || {});
+    let mut keys = server.keys();
+    keys.sort();
+    assert_eq!(keys.len(), whole.len().div_ceil(BLOCK));
+    let chosen = keys.iter().step_by(7).take(36);
+    let refused: Vec<bool> = chosen
+        .enumerate()
+        .map(|(turn, key)| damage(&server, turn % 9, key, &keys[7 * turn + 1]))
+        .collect();
+    let reader = node(&url, &origin);
+    reader.read(&whole, 2, || {});
+    let stats = reader.stats();
+    let wanted = refused.iter().filter(|&&is_refused| is_refused).count() as u64;
+    assert!(stats.refused_values >= wanted, "{wanted}: {stats:?}");
+    let told = reader.told.lock().unwrap();
+    assert!(told.len() == 1 && told[0].contains("damaged or forged"), "{told:?}");
+    // All are mended but those that seem to be leases.
+    let another = node(&url, &origin);
+    another.read(&whole, 3, || {});
+    let stats = another.stats();
+    assert_eq!(stats.refused_values, 0, "{stats:?}");
+    assert!(stats.missed_blocks <= (refused.len() as u64) - wanted, "{stats:?}");
+}
+
+#[test]
+fn a_full_server_keeps_what_it_can() {
+    for policy in ["noeviction", "allkeys-lru"] {
+        let options = ["--maxmemory", "3mb", "--maxmemory-policy", policy];
+        let Some(server) = Server::start(&options) else { return };
+        let whole = whole();
+        let origin = Origin::of(&whole, 1);
+        let nodes: Vec<Node> = (0..2).map(|_| node(&server.url("?lease=1s"), &origin)).collect();
+        std::thread::scope(|scope| {
+            for (seed, node) in nodes.iter().enumerate() {
+                let whole = &whole;
+                scope.spawn(move || node.read(whole, seed as u64, || {}));
+            }
+        });
+        let all: Vec<FleetStats> = nodes.iter().map(Node::stats).collect();
+        assert!(all.iter().all(|stats| stats.server_errors == 0), "{policy}: {all:?}");
+        assert!(all.iter().any(|stats| stats.hit_blocks > 0), "{policy}: {all:?}");
+        let told: usize = nodes.iter().map(|node| node.told.lock().unwrap().len()).sum();
+        assert_eq!(told, 0);
+    }
+}
+
+/// Three servers that are a cluster.
+fn cluster() -> Option<Vec<Server>> {
+    let options = ["--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"];
+    let servers: Vec<Server> = (0..3).map(|_| Server::start(&options)).collect::<Option<_>>()?;
+    for (server, slots) in servers.iter().zip([(0, 5000), (5001, 11000), (11001, 16383)]) {
+        let (first, last) = (slots.0.to_string(), slots.1.to_string());
+        assert_eq!(server.say(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]), "OK");
+        server.say(&["CLUSTER", "MEET", "127.0.0.1", &servers[0].port.to_string()]);
+    }
+    let begun = Instant::now();
+    let knows_all = |server: &Server| server.say(&["CLUSTER", "SLOTS"]).contains("16383");
+    let is_made = |server: &Server| {
+        let info = server.say(&["CLUSTER", "INFO"]);
+        let slots = server.say(&["CLUSTER", "SLOTS"]);
+        let all = ["5000", "11000", "16383"].iter().all(|last| slots.contains(last));
+        info.contains("cluster_state:ok") && all && knows_all(server)
+    };
+    while !servers.iter().all(is_made) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the cluster is not made");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Some(servers)
+}
+
+#[test]
+fn a_cluster_shares_blocks_among_its_nodes() {
+    let Some(mut servers) = cluster() else { return };
+    let whole = whole();
+    let origin = Origin::of(&whole, 1);
+    // One that is not there is passed over.
+    let url = format!("redis://127.0.0.1:1,127.0.0.1:{}?lease=60s", servers[1].port);
+    let nodes: Vec<Node> = (0..2).map(|_| node(&url, &origin)).collect();
+    std::thread::scope(|scope| {
+        for (seed, node) in nodes.iter().enumerate() {
+            let whole = &whole;
+            scope.spawn(move || node.read(whole, seed as u64, || {}));
+        }
+    });
+    assert_eq!(origin.bytes(), whole.len() as u64, "{:?}", nodes[0].stats());
+    for server in &servers {
+        let keys = server.keys().len();
+        assert!(keys > 0 && keys < whole.len().div_ceil(BLOCK), "{keys}");
+    }
+    // Slots move to another node, with nothing in them.
+    let ids: Vec<String> = servers.iter().map(|server| server.say(&["CLUSTER", "MYID"])).collect();
+    for server in [&servers[0], &servers[1], &servers[2]] {
+        for slot in 100..200 {
+            server.say(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &ids[1]]);
+        }
+    }
+    nodes[0].read(&whole, 5, || {});
+    assert_eq!(nodes[0].stats().server_errors, 0, "{:?}", nodes[0].stats());
+    // A node of it ends: reads go on.
+    servers[2].kill();
+    nodes[1].read(&whole, 6, || {});
+    assert!(nodes[1].stats().server_errors > 0, "{:?}", nodes[1].stats());
+}
+
+#[test]
+fn connections_may_be_encrypted() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let words = format!(
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
+         -addext basicConstraints=critical,CA:FALSE -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout {} -out {}",
+        at("key"),
+        at("certificate")
+    );
+    let made = Command::new("openssl").args(words.split(' ')).stderr(Stdio::null()).status();
+    if !made.is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: there is no openssl that makes certificates");
+    }
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (key, certificate, port) = (at("key"), at("certificate"), port.to_string());
+    let options = [
+        ["--tls-port", &port],
+        ["--tls-cert-file", &certificate],
+        ["--tls-key-file", &key],
+        ["--tls-auth-clients", "no"],
+    ];
+    let Some(server) = Server::start(options.as_flattened()) else { return };
+    let mut reader = Command::new(std::env::current_exe().unwrap());
+    reader.args(["encrypted", "--exact", "--nocapture"]);
+    // Whose certificates are trusted is read from the environment.
+    let status = reader.env("SSL_CERT_FILE", &certificate).env(ENCRYPTED, &port).status();
+    assert!(status.unwrap().success());
+    assert!(!server.keys().is_empty());
+}
+
+const ENCRYPTED: &str = "FORETELL_TEST_ENCRYPTED";
+
+#[test]
+fn encrypted() {
+    let Ok(port) = std::env::var(ENCRYPTED) else { return };
+    let whole = whole();
+    let origin = Origin::of(&whole, 0);
+    let node = node(&format!("rediss://localhost:{port}"), &origin);
+    node.read(&whole, 1, || {});
+    assert!(node.stats().put_blocks > 0, "{:?} {:?}", node.stats(), node.told);
+}
