@@ -16,7 +16,8 @@ use foretell_cache::backend::local::LocalBackend;
 use foretell_cache::backend::{
     self, AddressError, AddressOptions, Backend, BackendError, Named, without_secrets,
 };
-use foretell_cache::tier::{Tier, TierError, TierOptions};
+use foretell_cache::tier::fleet::{self, Fleet};
+use foretell_cache::tier::{Tier, TierError, TierOptions, Tiers, TiersStats};
 use foretell_cache::{CacheError, CacheOptions, Stats};
 use foretell_mount::{Contents, Ending, Kind, StoreMount, StoreMountOptions, check, point};
 use rustix::fs::Mode;
@@ -108,15 +109,16 @@ pub(crate) struct MountArgs {
     #[arg(long, default_value = "16KiB", value_name = "SIZE", value_parser = size::parse)]
     block: u64,
 
-    /// Also keep fetched data in FOLDER on a local disk, for when memory has evicted it and for later mounts
-    #[arg(long, value_name = "FOLDER")]
-    tier: Option<PathBuf>,
+    /// Also keep fetched data: in FOLDER on a local disk, for when memory has evicted it and for later mounts, or on a Redis
+    /// or Valkey server (redis://HOST[:PORT]), for all machines that name the same one. May be given once for each
+    #[arg(long, value_name = "FOLDER|URL")]
+    tier: Vec<PathBuf>,
 
-    /// Disk space for --tier
+    /// Disk space for --tier FOLDER
     #[arg(long, default_value = "10GiB", value_name = "SIZE", value_parser = size::parse, requires = "tier")]
     tier_budget: u64,
 
-    /// Begin with an empty --tier, and leave nothing on disk at the end
+    /// Begin with an empty --tier FOLDER, and leave nothing on disk at the end
     #[arg(long, requires = "tier")]
     tier_wipe: bool,
 
@@ -164,12 +166,45 @@ pub(crate) fn mount(args: &MountArgs) -> Result<ExitCode, Failure> {
     background::again_in_foreground(1)
 }
 
-/// A store behind its tier, and the tier, if there is one.
-type Tiered = (Arc<dyn Backend>, Option<Arc<Tier>>);
+/// A store behind its tiers, and these.
+type Tiered = (Arc<dyn Backend>, Tiers);
 
 fn tiered(args: &MountArgs) -> Result<Tiered, Failure> {
     let (backend, identity) = source(args)?;
-    let Some(folder) = &args.tier else { return Ok((backend, None)) };
+    let url_of =
+        |tier: &PathBuf| tier.to_str().filter(|tier| tier.contains("://")).map(str::to_owned);
+    let (urls, folders): (Vec<_>, Vec<_>) =
+        args.tier.iter().partition(|tier| url_of(tier).is_some());
+    if urls.len() > 1 || folders.len() > 1 {
+        return Err(Failure::usage("--tier: give one folder and one address at most"));
+    }
+    let disk = folders.first().map(|folder| disk(args, folder)).transpose()?;
+    let fleet =
+        urls.first().and_then(|url| url_of(url)).map(|url| shared(args, &url)).transpose()?;
+    if disk.is_none() && args.tier_wipe {
+        return Err(Failure::usage("--tier-wipe: it is about a --tier FOLDER; leave it out"));
+    }
+    let tiers = Tiers { disk, fleet };
+    Ok((tiers.over(&identity, backend), tiers))
+}
+
+/// The tier on a server.
+fn shared(args: &MountArgs, url: &str) -> Result<Arc<Fleet>, Failure> {
+    let shown = fleet::shown(url);
+    if folder_of(&args.source).is_some() {
+        return Err(Failure::usage(format!(
+            "--tier {shown}: files of a folder have no version that other machines know; leave it out, or mount a store"
+        )));
+    }
+    let block_bytes = usize::try_from(args.block).unwrap_or(usize::MAX);
+    Fleet::open(url, block_bytes, None).map_err(|error| match error {
+        AddressError::Threads(_) => Failure::failed(error),
+        error => Failure::usage(format!("--tier {error}")),
+    })
+}
+
+/// The tier on a local disk.
+fn disk(args: &MountArgs, folder: &Path) -> Result<Arc<Tier>, Failure> {
     let place = std::path::absolute(folder).map_err(Failure::failed)?;
     for other in [Some(args.mountpoint.as_path()), folder_of(&args.source)].into_iter().flatten() {
         let other = other.canonicalize().map_err(Failure::failed)?;
@@ -182,16 +217,15 @@ fn tiered(args: &MountArgs) -> Result<Tiered, Failure> {
         }
     }
     let options = TierOptions {
-        folder: folder.clone(),
+        folder: folder.to_owned(),
         budget_bytes: args.tier_budget,
         block_bytes: usize::try_from(args.block).unwrap_or(usize::MAX),
         keep: !args.tier_wipe,
     };
-    let tier = Tier::open(&options).map_err(|error| match error {
+    Tier::open(&options).map_err(|error| match error {
         TierError::Budget { .. } => Failure::usage(format!("--tier-budget: {error}")),
         error => Failure::failed(error),
-    })?;
-    Ok((Arc::new(tier.over(&identity, backend)), Some(tier)))
+    })
 }
 
 /// The path of a source that is a folder; `None` for an address.
@@ -348,7 +382,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     }
     descriptors::raise();
     signals::block(&signals::OF_A_SERVER);
-    let (mount, tier) = start(args, &options)?;
+    let (mount, tiers) = start(args, &options)?;
     foretell_fault::point("mounted");
     let handle = mount.handle();
     // Without this thread Ctrl-C is not noticed; `unmount` still works.
@@ -377,15 +411,18 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
         (mount.mountpoint().to_owned(), mount.stats(), mount.report());
     let is_in_use = mount.unmount().map_err(Failure::failed)?;
     tell(&summary(&mountpoint, &stats, args.block));
-    let tier = tier.map(|tier| tier.stats());
-    if let Some(tier) = &tier {
-        tell(&tier_summary((tier.hit_blocks, args.block), tier.held_bytes));
-    }
+    let tiers = tiers.stats();
+    let shown = serde_json::to_value(tiers).map_err(Failure::failed)?;
+    tier_summaries(&shown, args.block).iter().for_each(|line| tell(line));
     if let Some(file) = json {
         let mut report: serde_json::Value =
             serde_json::from_slice(&report).map_err(Failure::failed)?;
+        let TiersStats { tier, fleet } = tiers;
         if let Some(tier) = tier {
             report["tier"] = serde_json::to_value(tier).map_err(Failure::failed)?;
+        }
+        if let Some(fleet) = fleet {
+            report["fleet"] = serde_json::to_value(fleet).map_err(Failure::failed)?;
         }
         file.write_json(&report).map_err(Failure::failed)?;
     }
@@ -402,15 +439,12 @@ fn is_writable(args: &MountArgs) -> bool {
     args.read_write && !args.read_only
 }
 
-fn start(
-    args: &MountArgs,
-    options: &StoreMountOptions,
-) -> Result<(StoreMount, Option<Arc<Tier>>), Failure> {
+fn start(args: &MountArgs, options: &StoreMountOptions) -> Result<(StoreMount, Tiers), Failure> {
     if !is_writable(args) {
-        let (backend, tier) = tiered(args)?;
-        let source = (backend, tier.clone());
+        let (backend, tiers) = tiered(args)?;
+        let source = (backend, tiers.clone());
         let mount = StoreMount::mount_tiered(source, &args.mountpoint, options, told_sometimes());
-        return Ok((mount.map_err(Failure::failed)?, tier));
+        return Ok((mount.map_err(Failure::failed)?, tiers));
     }
     if folder_of(&args.source).is_none() {
         return Err(Failure::usage(format!(
@@ -421,7 +455,7 @@ fn start(
     let folder = folder(args)?;
     let (folder, mountpoint) = ((folder.as_path(), folder_depth(args)), &args.mountpoint);
     let mount = StoreMount::mount_writable(folder, mountpoint, options, told_sometimes());
-    Ok((mount.map_err(Failure::failed)?, None))
+    Ok((mount.map_err(Failure::failed)?, Tiers::default()))
 }
 
 /// Parses `32` or `64`.
@@ -473,9 +507,20 @@ fn summary(mountpoint: &Path, stats: &Stats, block_bytes: u64) -> String {
     )
 }
 
-fn tier_summary((hit_blocks, block_bytes): (u64, u64), held_bytes: u64) -> String {
-    let (hits, holds) = (size::display(hit_blocks * block_bytes), size::display(held_bytes));
-    format!("of what was fetched, {hits} came from the local disk, which holds {holds}")
+/// A line about each tier of which there are counts.
+fn tier_summaries(stats: &serde_json::Value, block_bytes: u64) -> Vec<String> {
+    let bytes = |tier: &str, name: &str| stats.get(tier)?.get(name)?.as_u64();
+    let blocks = |tier: &str, name: &str| Some(size::display(bytes(tier, name)? * block_bytes));
+    let of_disk = blocks("tier", "hit_blocks").zip(bytes("tier", "held_bytes"));
+    let of_disk = of_disk.map(|(hits, holds)| {
+        let holds = size::display(holds);
+        format!("of what was fetched, {hits} came from the local disk, which holds {holds}")
+    });
+    let of_fleet = blocks("fleet", "hit_blocks").zip(blocks("fleet", "missed_blocks"));
+    let of_fleet = of_fleet.map(|(hits, missed)| {
+        format!("{hits} came from the shared tier, and {missed} from the store")
+    });
+    [of_disk, of_fleet].into_iter().flatten().collect()
 }
 
 pub(crate) fn unmount(mountpoint: &Path) -> Result<ExitCode, Failure> {
@@ -488,16 +533,14 @@ pub(crate) fn unmount(mountpoint: &Path) -> Result<ExitCode, Failure> {
     }
     let done = stats.as_ref().and_then(|stats| {
         let block_bytes = stats.get("block_bytes")?.as_u64()?;
-        let of_tier = stats.get("tier").and_then(|tier| {
-            let count = |name: &str| tier.get(name)?.as_u64();
-            Some(tier_summary((count("hit_blocks")?, block_bytes), count("held_bytes")?))
-        });
+        let of_tiers = tier_summaries(stats, block_bytes);
         let stats = serde_json::from_value(stats.clone()).ok()?;
-        Some((summary(mountpoint, &stats, block_bytes), of_tier))
+        Some((summary(mountpoint, &stats, block_bytes), of_tiers))
     });
     match done {
-        Some((summary, of_tier)) => {
-            [Some(summary), of_tier].iter().flatten().for_each(|line| mention(line))
+        Some((summary, of_tiers)) => {
+            mention(&summary);
+            of_tiers.iter().for_each(|line| mention(line));
         }
         None => {
             note("unmounted; there are no figures: its process did not answer, or had ended before")

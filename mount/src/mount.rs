@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use foretell_cache::backend::local::LocalBackend;
 use foretell_cache::backend::{Backend, BackendError};
-use foretell_cache::tier::Tier;
+use foretell_cache::tier::Tiers;
 use foretell_cache::{Cache, CacheOptions, Stats, Store};
 
 use crate::error::{MountError, one_line};
@@ -71,13 +71,13 @@ pub enum Contents {
 }
 
 fn service(
-    (cache, store, tier): (Cache, Store, Option<Arc<Tier>>),
+    (cache, store, tiers): (Cache, Store, Tiers),
     troubles: Arc<Troubles>,
     options: &StoreMountOptions,
 ) -> Arc<Service> {
     let size = (options.cache.budget_bytes, options.cache.block_bytes);
     let source = (options.source.clone(), options.ttl);
-    Arc::new(Service::new((cache, store, tier), troubles, source, size))
+    Arc::new(Service::new((cache, store, tiers), troubles, source, size))
 }
 
 fn mount_options(options: &StoreMountOptions, is_read_only: bool) -> MountOptions {
@@ -115,16 +115,16 @@ impl StoreMount {
         options: &StoreMountOptions,
         tell: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Self, MountError> {
-        Self::mount_tiered((backend, None), mountpoint, options, tell)
+        Self::mount_tiered((backend, Tiers::default()), mountpoint, options, tell)
     }
 
-    /// Like [`mount`](StoreMount::mount), for a store that may be behind a [tier](Tier::over). The report then includes
-    /// the tier's counts, and `tell` gets the tier's failures too.
+    /// Like [`mount`](StoreMount::mount), for a store behind [tiers](Tiers::over). The report then includes their counts, and
+    /// `tell` gets their failures too.
     ///
     /// # Errors
     /// As [`mount`](StoreMount::mount).
     pub fn mount_tiered(
-        (backend, tier): (Arc<dyn Backend>, Option<Arc<Tier>>),
+        (backend, tiers): (Arc<dyn Backend>, Tiers),
         mountpoint: &Path,
         options: &StoreMountOptions,
         tell: impl Fn(&str) + Send + Sync + 'static,
@@ -137,12 +137,10 @@ impl StoreMount {
         let cache = Cache::new(options.cache).map_err(|error| source(error.to_string()))?;
         let store = cache.attach(Arc::clone(&backend));
         let troubles = Arc::new(Troubles::new(Box::new(tell)));
-        if let Some(tier) = &tier {
-            let troubles = Arc::clone(&troubles);
-            tier.on_trouble(move |trouble| troubles.of_tier(trouble));
-        }
+        let of_tiers = Arc::clone(&troubles);
+        tiers.on_trouble(move |line| of_tiers.of_tier(line));
         let objects = Objects::new(backend, Arc::clone(&troubles), options.are_numbers_small);
-        let service = service((cache, store, tier), troubles, options);
+        let service = service((cache, store, tiers), troubles, options);
         let read_only = Arc::new(ReadOnly { service: Arc::clone(&service), objects });
         let known = Arc::clone(&read_only);
         let file_system = FileSystem::new(read_only, options.timeout);
@@ -187,7 +185,7 @@ impl StoreMount {
         let store = cache.attach(Arc::clone(&backend) as Arc<dyn Backend>);
         let own = store.session();
         let troubles = Arc::new(Troubles::new(Box::new(tell)));
-        let service = service((cache, store, None), troubles, options);
+        let service = service((cache, store, Tiers::default()), troubles, options);
         let small = options.are_numbers_small;
         let tree = Tree::new(folder, Arc::clone(&service), (backend, own), small);
         let tree = Arc::new(tree.map_err(|error| source(error.to_string()))?);

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use foretell_cache::tier::{Tier, TierStats};
+use foretell_cache::tier::{Tiers, TiersStats};
 use foretell_cache::{Cache, CachedFor, File, Order, Segment, Session, Stats, Store};
 use foretell_protocol::{Ioctl, IoctlError, IoctlHint};
 use fuser::{Errno, FileAttr, FileType, INodeNo, InitFlags, KernelConfig};
@@ -51,8 +51,7 @@ pub(crate) struct Service {
     pub(crate) handles: Handles,
     /// How long a name is believed to stand for the same object.
     pub(crate) ttl: Duration,
-    /// The local disk in front of the store, if there is one.
-    tier: Option<Arc<Tier>>,
+    tiers: Tiers,
     source: String,
     budget_bytes: u64,
     block_bytes: usize,
@@ -75,8 +74,8 @@ struct Report<'a> {
     names_left_out: u64,
     #[serde(flatten)]
     cache: Stats,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tier: Option<TierStats>,
+    #[serde(flatten)]
+    tiers: TiersStats,
     troubles: Vec<Trouble>,
 }
 
@@ -88,7 +87,7 @@ struct Trouble {
 
 impl Service {
     pub(crate) fn new(
-        (cache, store, tier): (Cache, Store, Option<Arc<Tier>>),
+        (cache, store, tiers): (Cache, Store, Tiers),
         troubles: Arc<Troubles>,
         (source, ttl): (String, Duration),
         (budget_bytes, block_bytes): (u64, usize),
@@ -99,7 +98,7 @@ impl Service {
             troubles,
             handles: Handles::default(),
             ttl,
-            tier,
+            tiers,
             source,
             budget_bytes,
             block_bytes,
@@ -121,7 +120,7 @@ impl Service {
             known_inodes,
             names_left_out: self.troubles.names_left_out(),
             cache: self.cache.stats(),
-            tier: self.tier.as_ref().map(|tier| tier.stats()),
+            tiers: self.tiers.stats(),
             troubles: troubles.map(|(seconds_ago, what)| Trouble { seconds_ago, what }).collect(),
         };
         let mut text = serde_json::to_vec_pretty(&report).expect("invariant: all keys are strings");

@@ -6,7 +6,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use foretell_cache::backend::{BackendError, LeftOut};
-use foretell_cache::tier::TierTrouble;
 use fuser::Errno;
 
 /// Failures that `.foretell/stats` shows, the newest ones.
@@ -105,9 +104,9 @@ impl Troubles {
         }
     }
 
-    /// Reports trouble with the local disk in front of a store. Programs lose speed only.
-    pub(crate) fn of_tier(&self, trouble: &TierTrouble) {
-        self.note(format_args!("second tier: {trouble}"));
+    /// Reports trouble with a tier in front of a store. Programs lose speed only.
+    pub(crate) fn of_tier(&self, line: &str) {
+        self.note(line);
     }
 
     /// The last failures, and how many seconds ago each was; the newest comes last.
