@@ -53,6 +53,7 @@ fn reader() {
         deadline: Duration::from_secs(60),
         settings: Vec::new(),
         is_shared: true,
+        tier: None,
     };
     let source = Source::of(&recipe, None).expect("a folder");
     let from = source.clone();

@@ -21,12 +21,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use foretell_cache::backend::Environment;
 use foretell_cache::share::{Refusal, Served, Server, hello, refuse};
+use foretell_cache::tier::fleet::{Fleet, FleetStats};
 use foretell_cache::{Cache, CacheError, CacheOptions, Stats};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use serde::{Deserialize, Serialize};
@@ -80,6 +81,9 @@ pub struct HostStatus {
     pub refused: u64,
     /// Counts since it began.
     pub counts: Stats,
+    /// Counts of the tiers that many machines share, of stores that are open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetStats>,
 }
 
 /// What a host is.
@@ -100,6 +104,11 @@ pub trait Admission: Send + Sync {
     /// # Errors
     /// Why not: a line about "it".
     fn may_join(&self, client: BorrowedFd<'_>) -> Result<(), String>;
+
+    /// A line about trouble with a tier that many machines share. It must not wait.
+    fn tier_trouble(&self, line: &str) {
+        let _ = line;
+    }
 
     /// A store of this process was refused for this reason.
     fn refused(&self, client: BorrowedFd<'_>, why: &str);
@@ -143,8 +152,10 @@ struct Hosting {
     gives_back: bool,
     server: Server,
     stores: Mutex<Stores>,
-    admission: Box<dyn Admission>,
+    admission: Arc<dyn Admission>,
     refused: AtomicU64,
+    /// Tiers of stores.
+    fleets: Mutex<Vec<Weak<Fleet>>>,
     /// Clients that are being heard.
     heard: AtomicUsize,
     /// Bytes that the cache is to use, which a thread sees to.
@@ -212,8 +223,9 @@ impl Host {
             gives_back,
             server,
             stores: Mutex::default(),
-            admission,
+            admission: admission.into(),
             refused: AtomicU64::new(0),
+            fleets: Mutex::default(),
             heard: AtomicUsize::new(0),
             wanted_bytes: AtomicU64::new(u64::MAX),
             resizing: Mutex::default(),
@@ -248,6 +260,7 @@ impl Host {
             stores: stores.lock().unwrap_or_else(PoisonError::into_inner).kept.len(),
             refused: refused.load(Ordering::Relaxed),
             counts,
+            fleet: self.hosting.fleet_stats(),
         }
     }
 
@@ -465,6 +478,28 @@ impl Hosting {
         served
     }
 
+    fn has_fleet(&self, fleet: &Arc<Fleet>) {
+        let mut fleets = self.fleets.lock().unwrap_or_else(PoisonError::into_inner);
+        fleets.retain(|known| known.strong_count() > 0);
+        if !fleets.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(fleet))) {
+            fleets.push(Arc::downgrade(fleet));
+            drop(fleets);
+            let admission = Arc::clone(&self.admission);
+            fleet.on_trouble(move |trouble| {
+                admission.tier_trouble(&format!("shared tier: {trouble}"))
+            });
+        }
+    }
+
+    fn fleet_stats(&self) -> Option<FleetStats> {
+        let fleets = self.fleets.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let all = fleets.iter().filter_map(Weak::upgrade).map(|fleet| fleet.stats());
+        all.reduce(|mut sum, stats| {
+            sum += stats;
+            sum
+        })
+    }
+
     /// The place of a store, and the store that has made room for it.
     fn kept(&self, said: &[u8]) -> Result<(Kept, Option<Kept>), Refusal> {
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
@@ -508,6 +543,7 @@ impl Hosting {
             deadline: told.deadline,
             settings: told.settings.clone(),
             is_shared: true,
+            tier: told.tier.clone(),
         };
         // B: the own environment has more sources of credentials, so it is used where nothing differs.
         let is_own = told.is_folder || told.environment == Environment::settings();
@@ -516,6 +552,9 @@ impl Hosting {
         // only a process with the same environment can have.
         let source = Source::of(&recipe, other.as_ref())
             .map_err(|error| Refusal::mendable(format!("it cannot open the store: {error}")))?;
+        if let Some(fleet) = source.fleet() {
+            self.has_fleet(fleet);
+        }
         let store = self.cache.attach(source.backend());
         let open = move |path: &[u8]| source.open(OsStr::from_bytes(path));
         Ok(Served { store, open: Arc::new(open) })

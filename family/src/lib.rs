@@ -26,5 +26,5 @@ pub use host::{Admission, HOST_SOCKET, Host, HostError, HostOptions, HostStatus}
 pub use process::{OfProcess, forks};
 pub use recipe::{Place, Recipe};
 pub use sharing::{CacheOf, Sharing};
-pub use source::{Source, SourceError};
+pub use source::{Behind, Source, SourceError};
 pub use way::{Open, Way};

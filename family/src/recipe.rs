@@ -45,6 +45,8 @@ pub struct Recipe {
     pub settings: Vec<(String, String)>,
     /// Whether stores of other processes use the same cache.
     pub is_shared: bool,
+    /// The address of a tier that many machines share (`redis://…`), which may have a password in it.
+    pub tier: Option<String>,
 }
 
 impl std::fmt::Debug for Recipe {
@@ -64,6 +66,8 @@ pub(crate) struct Told {
     pub(crate) depth: Option<usize>,
     pub(crate) deadline: Duration,
     pub(crate) settings: Vec<(String, String)>,
+    #[serde(default)]
+    pub(crate) tier: Option<String>,
     /// Which folder it is: another may be mounted there since.
     pub(crate) folder: Option<(u64, u64)>,
     /// The environment's settings. None for a folder.
@@ -105,6 +109,7 @@ impl Recipe {
         add(&self.options.block_bytes.to_ne_bytes());
         add(&self.depth.unwrap_or(0).to_ne_bytes());
         add(&self.deadline.as_nanos().to_ne_bytes());
+        add(self.tier.as_deref().unwrap_or_default().as_bytes());
         for (name, setting) in self.sorted_settings() {
             add(name.as_bytes());
             add(setting.as_bytes());
@@ -170,6 +175,7 @@ impl Recipe {
             depth: self.depth,
             deadline: self.deadline,
             settings: self.sorted_settings(),
+            tier: self.tier.clone(),
             folder,
             environment,
             surroundings,
@@ -191,6 +197,7 @@ mod tests {
             deadline: Duration::from_millis(1500),
             settings: vec![("b".into(), "secret".into()), ("a".into(), "1".into())],
             is_shared: true,
+            tier: None,
         };
         let heard: Told = serde_json::from_slice(&recipe.told()).expect("it is JSON");
         assert_eq!((heard.place.as_os_str(), heard.depth), (recipe.place.as_os_str(), Some(3)));
@@ -202,6 +209,9 @@ mod tests {
         let other = Recipe { depth: None, ..recipe.clone() };
         assert_ne!(recipe.family(), other.family());
         assert_ne!(recipe.told(), other.told());
+        let other = Recipe { tier: Some("redis://:secret@host".into()), ..recipe.clone() };
+        assert!(recipe.family() != other.family() && recipe.told() != other.told());
+        assert!(!format!("{other:?}").contains("secret"));
         let swapped = vec![recipe.settings[1].clone(), recipe.settings[0].clone()];
         let same = Recipe { settings: swapped, ..recipe.clone() };
         assert_eq!((recipe.family(), recipe.told()), (same.family(), same.told()));
@@ -215,6 +225,7 @@ mod tests {
             deadline: Duration::from_secs(1),
             settings: vec![(name.into(), value.into())],
             is_shared: true,
+            tier: None,
         };
         assert!(with("aws_web_identity_token_file", "token").relative().is_some());
         assert!(with("aws_web_identity_token_file", "/run/token").relative().is_none());

@@ -76,9 +76,11 @@ struct foretell_store_options {
     /* 1 for a cache of this process alone. */
     uint32_t is_private;
     uint32_t reserved; /* 0 */
+    /* A server that keeps what is fetched for many machines: redis://HOST[:PORT], ...; NULL for none. */
+    const char *tier;
 };
 
-#define FORETELL_STORE_OPTIONS_INIT {sizeof(struct foretell_store_options), 0, 0, 0, 0, NULL, 0, 0, 0}
+#define FORETELL_STORE_OPTIONS_INIT {sizeof(struct foretell_store_options), 0, 0, 0, 0, NULL, 0, 0, 0, NULL}
 
 typedef struct foretell_store foretell_store;
 typedef struct foretell_store_file foretell_store_file;

@@ -17,6 +17,7 @@ class Store:
         deadline_s: float,
         settings: Sequence[tuple[str, str]],
         is_shared: bool,
+        tier: str | None,
     ) -> Self: ...
     @property
     def block_bytes(self) -> int: ...

@@ -48,7 +48,7 @@ class Store(_foretell.Store):
     url: str
     """The address that the store was made with."""
 
-    _reduced: tuple[str, int, int, int | None, float, dict[str, str], bool]
+    _reduced: tuple[str, int, int, int | None, float, dict[str, str], bool, str | None]
     _folder: _listing.Folder | None
     # Files that are opened before they are read, by process.
     _ahead: dict[int, OpenAhead]
@@ -63,6 +63,7 @@ class Store(_foretell.Store):
         timeout: float = 60.0,
         settings: Mapping[str, str] | None = None,
         shared: bool = False,
+        tier: str | None = None,
     ) -> Self:
         """Make a store of the folder or the address `url`.
 
@@ -84,6 +85,9 @@ class Store(_foretell.Store):
                 shared stores of all kinds use the daemon's cache, with its size and block. If the process with the cache
                 ends, the others go on, each with a cache of its own. `sharing` says which cache it is. If a daemon runs and
                 refuses the store for a reason that can be mended, a RuntimeWarning says which.
+            tier: A Redis or Valkey server, or a cluster of them, that keeps what is fetched for all machines which name it:
+                ``redis://HOST[:PORT][,HOST[:PORT]…]``; ``rediss://`` for TLS. All of them must give the same url and block.
+                While it is away, the store is read directly, and a line on standard error says so. Not for folders.
 
         Raises:
             ValueError: An argument is out of range or contradicts another.
@@ -104,6 +108,8 @@ class Store(_foretell.Store):
             place = os.path.abspath(rest if separator else place)
         if is_folder and settings:
             raise ValueError("a folder has no settings; leave `settings` out")
+        if is_folder and tier is not None:
+            raise ValueError("a folder has no shared tier; leave `tier` out")
         if depth is not None and depth < 1:
             raise ValueError(f"a depth of {depth}: it must be 1 or more")
         if not 0 < timeout < 1e9:
@@ -125,20 +131,14 @@ class Store(_foretell.Store):
             float(timeout),
             items,
             bool(shared),
+            tier,
         )
         self.url = given
         self._ahead = {}
         # A folder's path is absolute here, so that a copy in another process has the same folder.
         self._folder = _listing.Folder(place) if is_folder else None
-        self._reduced = (
-            place,
-            budget_bytes,
-            block_bytes,
-            depth,
-            timeout,
-            dict(items),
-            bool(shared),
-        )
+        more = (budget_bytes, block_bytes, depth, timeout, dict(items), bool(shared), tier)
+        self._reduced = (place, *more)
         if shared and not _is_worker():
             _, why, can_mend = self._sharing()
             if can_mend:
@@ -390,6 +390,9 @@ class Store(_foretell.Store):
         they arrived, ``late_blocks`` while in flight, ``wasted_blocks`` never. ``requests`` counts requests for data,
         without those that open, look up or list files; ``requests_ahead`` are those for prefetches, ``requests_failed`` those
         that failed. ``fetched_bytes`` arrived, in whole blocks: more than was read, if reads are shorter than blocks.
+
+        With a `tier` in this process, its counts begin with ``tier_``: ``tier_hit_blocks`` came from the server,
+        ``tier_missed_blocks`` from the object store; ``tier_refused_values`` failed the check, and so on.
         """
         return self._stats()
 
@@ -409,10 +412,10 @@ def _unpickled(
     timeout: float,
     settings: dict[str, str],
     shared: bool = False,
+    tier: str | None = None,
 ) -> Store:
-    return kind(
-        url, budget, block, depth, timeout=timeout, settings=settings or None, shared=shared
-    )
+    more: dict[str, Any] = {"settings": settings or None, "shared": shared, "tier": tier}
+    return kind(url, budget, block, depth, timeout=timeout, **more)
 
 
 class Stream(_foretell.Stream):

@@ -78,9 +78,9 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         target_protocol: ``s3``, ``gs``, ``az``, ``http``, ``https`` or ``file``; or it is part of the address.
         target_options: Options as for fsspec's own file system of that protocol; see the module.
         fs: Such a file system, in place of the two above: its protocol and options are taken.
-        budget, block, depth, timeout, settings, shared: As for `foretell.Store`. There is one store per bucket or host, each
-            with this budget; ``file`` has a single one. Settings take precedence over options. With `shared`, all processes
-            of this user with the same settings use one cache, or that of ``foretell daemon --cache``.
+        budget, block, depth, timeout, settings, shared, tier: As for `foretell.Store`. There is one store per bucket or host,
+            each with this budget; ``file`` has a single one. Settings take precedence over options. With `shared`, all
+            processes of this user with the same settings use one cache, or that of ``foretell daemon --cache``.
 
     Raises:
         ValueError: An option is not supported; the message names it.
@@ -101,6 +101,7 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         timeout: float = 60.0,
         settings: Mapping[str, str] | None = None,
         shared: bool = False,
+        tier: str | None = None,
         **kwargs: Any,
     ) -> None:
         # Hugging Face's `datasets` passes these to any file system below its own one for compressed files.
@@ -133,6 +134,7 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
             "depth": depth,
             "timeout": timeout,
             "shared": shared,
+            "tier": tier,
         }
         found = _options.settings(self._scheme, self._target_options)
         self._settings = {**found, **(settings or {})} or None

@@ -53,6 +53,7 @@ fn make(recipe: &Recipe, py: Python<'_>) -> PyResult<Live> {
         }
         SourceError::Address(error) => errors::of_address(&error),
     })?;
+    source.tell_troubles();
     let from = source.clone();
     let open = Arc::new(move |path: &OsStr| open_in(&from, path));
     let way = released(py, || Way::new(recipe, source.backend(), open));
@@ -141,7 +142,7 @@ impl Store {
     ) -> PyResult<T> {
         let key = self.key(py, path)?;
         let live = self.live(py)?;
-        let Source::Objects(objects) = &live.get().expect("of this process").source else {
+        let Source::Objects(objects, _) = &live.get().expect("of this process").source else {
             return Err(PyRuntimeError::new_err("a folder is asked by Python"));
         };
         let (objects, at) = (Arc::clone(objects), key.clone());
@@ -188,7 +189,7 @@ impl Store {
 #[pymethods]
 impl Store {
     #[new]
-    #[pyo3(signature = (place, is_folder, budget_bytes, block_bytes, depth, deadline_s, settings, is_shared))]
+    #[pyo3(signature = (place, is_folder, budget_bytes, block_bytes, depth, deadline_s, settings, is_shared, tier))]
     #[expect(clippy::too_many_arguments, reason = "called by Python's part alone, by name")]
     fn new(
         py: Python<'_>,
@@ -200,6 +201,7 @@ impl Store {
         deadline_s: f64,
         settings: Vec<(String, String)>,
         is_shared: bool,
+        tier: Option<String>,
     ) -> PyResult<Self> {
         let place = match is_folder {
             true => Place::Folder(place.into()),
@@ -214,6 +216,7 @@ impl Store {
             deadline: Duration::from_secs_f64(deadline_s),
             settings,
             is_shared,
+            tier,
         };
         let live = guarded(py, || make(&recipe, py))?;
         Ok(Store { recipe, live: Mutex::new(Some(Arc::new(OfProcess::new(live)))) })
@@ -288,7 +291,7 @@ impl Store {
 
     fn _stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let live = self.live(py)?;
-        let way = &live.get().expect("of this process").way;
+        let Live { way, source } = live.get().expect("of this process");
         let stats = guarded(py, || Ok(released(py, || way.stats())))?;
         let counts = PyDict::new(py);
         for (name, count) in [
@@ -307,6 +310,24 @@ impl Store {
         ] {
             counts.set_item(name, count)?;
         }
+        // Of a store whose cache another process has, that one has the tier.
+        if let Some(fleet) = source.fleet().filter(|_| is_here(way)) {
+            let fleet = fleet.stats();
+            for (name, count) in [
+                ("tier_hit_blocks", fleet.hit_blocks),
+                ("tier_missed_blocks", fleet.missed_blocks),
+                ("tier_put_blocks", fleet.put_blocks),
+                ("tier_declined_blocks", fleet.declined_blocks),
+                ("tier_dropped_blocks", fleet.dropped_blocks),
+                ("tier_leases", fleet.leases),
+                ("tier_waited_blocks", fleet.waited_blocks),
+                ("tier_overdue_blocks", fleet.overdue_blocks),
+                ("tier_refused_values", fleet.refused_values),
+                ("tier_server_errors", fleet.server_errors),
+            ] {
+                counts.set_item(name, count)?;
+            }
+        }
         Ok(counts)
     }
 
@@ -314,6 +335,11 @@ impl Store {
         let live = self.live.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(live);
     }
+}
+
+/// Whether this process has the cache.
+fn is_here(way: &Way) -> bool {
+    matches!(way.sharing().cache, CacheOf::Alone | CacheOf::Here)
 }
 
 type Opened = Result<EitherFile, OpenError>;

@@ -48,6 +48,7 @@ struct Open {
 
 fn way_of(recipe: &Recipe) -> Result<Way, Problem> {
     let source = Source::of(recipe, None).map_err(|error| Problem::of_source(recipe, &error))?;
+    source.tell_troubles();
     let from = source.clone();
     let open = Arc::new(move |path: &OsStr| from.open(path));
     Way::new(recipe, source.backend(), open).map_err(|error| Problem::of_cache(&error))

@@ -34,6 +34,7 @@ pub struct Options {
     setting_count: usize,
     is_private: u32,
     reserved: u32,
+    tier: *const c_char,
 }
 
 /// `struct foretell_segment`.
@@ -54,6 +55,7 @@ const NO_OPTIONS: Options = Options {
     setting_count: 0,
     is_private: 0,
     reserved: 0,
+    tier: std::ptr::null(),
 };
 
 /// Bytes of the structure in the first version of the library. Later ones have more members, with 0 for the default.
@@ -96,7 +98,7 @@ unsafe fn read_options(options: *const Options) -> Result<Options, Problem> {
 ///
 /// # Safety
 /// `options` is NULL, or begins with a size and has as many bytes as it says; its settings are as many as it says, of C
-/// strings.
+/// strings, and its tier is NULL or one.
 pub(crate) unsafe fn recipe_of(url: &OsStr, options: *const Options) -> Result<Recipe, Problem> {
     // SAFETY: the caller's promise.
     let options = unsafe { read_options(options)? };
@@ -117,6 +119,11 @@ pub(crate) unsafe fn recipe_of(url: &OsStr, options: *const Options) -> Result<R
     if !settings.is_empty() && matches!(place, Place::Folder(_)) {
         return Err(Problem::wrong("a folder has no settings; leave them out".into()));
     }
+    // SAFETY: the caller's promise.
+    let tier = unsafe { tier_of(options.tier)? };
+    if tier.is_some() && matches!(place, Place::Folder(_)) {
+        return Err(Problem::wrong("a folder has no shared tier; leave it out".into()));
+    }
     Ok(Recipe {
         place,
         options: cache,
@@ -124,7 +131,20 @@ pub(crate) unsafe fn recipe_of(url: &OsStr, options: *const Options) -> Result<R
         deadline: Duration::from_millis(or(options.timeout_ms.into(), 60_000)),
         settings,
         is_shared: options.is_private == 0,
+        tier,
     })
+}
+
+/// # Safety
+/// `tier` is NULL or a C string.
+unsafe fn tier_of(tier: *const c_char) -> Result<Option<String>, Problem> {
+    if tier.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    let tier = unsafe { CStr::from_ptr(tier) }.to_str();
+    let tier = tier.map_err(|_| Problem::wrong("the tier's address is not UTF-8".into()))?;
+    Ok(Some(tier.to_owned()))
 }
 
 fn place_of(url: &OsStr) -> Result<Place, Problem> {

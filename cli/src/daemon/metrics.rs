@@ -10,6 +10,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 
+use foretell_cache::tier::fleet::FleetStats;
 use http::{Method, Response, StatusCode};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -95,6 +96,42 @@ const METRICS: &[Metric] = &[
         "Bytes that were fetched for the cache of stores",
         |s, _| s.cache.as_ref().map_or(0, |cache| cache.counts.fetched_bytes) as f64,
     ),
+    (
+        "foretell_fleet_hits",
+        "gauge",
+        "Blocks that came from a shared tier, of stores that are open",
+        |s, _| fleet(s).hit_blocks as f64,
+    ),
+    (
+        "foretell_fleet_misses",
+        "gauge",
+        "Blocks that came from the stores behind a shared tier, of stores that are open",
+        |s, _| fleet(s).missed_blocks as f64,
+    ),
+    (
+        "foretell_fleet_leases",
+        "gauge",
+        "Blocks that were fetched for all machines of a shared tier, of stores that are open",
+        |s, _| fleet(s).leases as f64,
+    ),
+    (
+        "foretell_fleet_waits",
+        "gauge",
+        "Blocks that another machine was fetching, of stores that are open",
+        |s, _| fleet(s).waited_blocks as f64,
+    ),
+    (
+        "foretell_fleet_refused",
+        "gauge",
+        "Values of a shared tier that failed the check, of stores that are open",
+        |s, _| fleet(s).refused_values as f64,
+    ),
+    (
+        "foretell_fleet_errors",
+        "gauge",
+        "Failures of shared tiers, of stores that are open",
+        |s, _| fleet(s).server_errors as f64,
+    ),
     ("foretell_memory_pressures_total", "counter", "Times that memory was short", |s, _| {
         s.pressures as f64
     }),
@@ -133,6 +170,11 @@ const METRICS: &[Metric] = &[
     ),
     ("foretell_uptime_seconds", "gauge", "Seconds since the daemon was started", |s, _| s.uptime_s),
 ];
+
+/// Counts of shared tiers; zeros without one.
+fn fleet(status: &Status) -> FleetStats {
+    status.cache.as_ref().and_then(|cache| cache.fleet).unwrap_or_default()
+}
 
 /// Serves from a thread of its own until the process ends.
 pub(super) fn serve(about: Arc<About>, socket: &Path, port: Option<u16>) -> io::Result<()> {

@@ -225,6 +225,10 @@ impl Admission for OfDaemon {
         why.map_or(Ok(()), Err)
     }
 
+    fn tier_trouble(&self, line: &str) {
+        self.0.log.tell("tier_trouble", &[("reason", line.into())]);
+    }
+
     fn refused(&self, client: BorrowedFd<'_>, why: &str) {
         self.0.store_refused(Peer::of(client).map_or(0, |peer| peer.pid), why);
     }

@@ -91,6 +91,7 @@ fn head(status: &Status) -> Vec<String> {
         )),
     }
     lines.extend(status.cache.as_ref().map(cache));
+    lines.extend(status.cache.as_ref().and_then(fleet));
     if let Some(cache) = status.cache.as_ref().filter(|cache| cache.limit_bytes < cache.size_bytes)
     {
         let limit = size::display(cache.limit_bytes);
@@ -123,6 +124,17 @@ fn cache(cache: &HostStatus) -> String {
         counted(cache.clients, "client"),
         counted(cache.stores, "store"),
     )
+}
+
+fn fleet(cache: &HostStatus) -> Option<String> {
+    let fleet = cache.fleet?;
+    let bytes = |blocks: u64| size::display(blocks * cache.block_bytes);
+    let (hits, missed) = (bytes(fleet.hit_blocks), bytes(fleet.missed_blocks));
+    let refused = match fleet.refused_values {
+        0 => String::new(),
+        values => format!("; {values} values failed the check"),
+    };
+    Some(format!("shared tier: {hits} came from it, and {missed} from the stores{refused}"))
 }
 
 fn counted(count: usize, what: &str) -> String {
@@ -228,6 +240,7 @@ fn time(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use foretell_cache::Stats;
+    use foretell_cache::tier::fleet::FleetStats;
     use foretell_manager::Figures;
 
     use super::*;
@@ -287,8 +300,11 @@ mod tests {
             stores: 2,
             refused: 3,
             counts: Stats { hit_blocks: 3, demanded_blocks: 1, ..Stats::default() },
+            fleet: Some(FleetStats { hit_blocks: 3, missed_blocks: 1, ..FleetStats::default() }),
         });
         let with_cache = text(&status);
+        let of_tier = "shared tier: 48 KiB came from it, and 16 KiB from the stores";
+        assert!(with_cache.contains(of_tier), "{with_cache}");
         let line = "cache: 1 GiB of 8 GiB filled; 75 % of 4 blocks were hits; 0 B fetched; 1 client of 2 stores";
         assert!(with_cache.contains(line), "{with_cache}");
         assert!(with_cache.contains("\n3 stores were refused, "), "{with_cache}");

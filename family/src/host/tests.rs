@@ -39,6 +39,7 @@ fn follows_pressure(gives_back: bool) {
         deadline: Duration::from_secs(60),
         settings: Vec::new(),
         is_shared: true,
+        tier: None,
     };
     let socket = folder.path().join(HOST_SOCKET);
     let patience = Duration::from_secs(60);
