@@ -57,6 +57,11 @@ pub(crate) fn workspace() -> &'static Path {
 }
 
 impl Mpi {
+    /// Whether a rank that waits leaves its processor to others.
+    pub(crate) fn yields(&self) -> bool {
+        self.is_open_mpi
+    }
+
     /// Compiles the program of `mpi/tests/steps` into `folder`.
     pub(crate) fn steps(&self, folder: &Path) -> PathBuf {
         let sources = workspace().join("mpi/tests/steps");
