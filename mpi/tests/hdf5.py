@@ -1,6 +1,7 @@
 """Reads an HDF5 file in parallel by h5py, and says what each rank has read: `hdf5.py FOLDER`.
 
-The file is made by all ranks where it is missing, with a contiguous and a chunked data set. Rank 0 prints the lines of all ranks.
+The file is made by all ranks where it is missing, with a contiguous and a chunked data set.
+Rank 0 prints the lines of all ranks.
 """
 
 import hashlib

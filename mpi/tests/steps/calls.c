@@ -204,7 +204,8 @@ static void seeks(struct subject *at) {
         const char *name;
         MPI_Offset by;
         int from;
-    } moves[] = {{"set", 100, MPI_SEEK_SET}, {"cur", 50, MPI_SEEK_CUR}, {"back", -70, MPI_SEEK_CUR}, {"before the start", -999999999, MPI_SEEK_CUR},
+    } moves[] = {{"set", 100, MPI_SEEK_SET}, {"cur", 50, MPI_SEEK_CUR}, {"back", -70, MPI_SEEK_CUR},
+        {"before the start", -999999999, MPI_SEEK_CUR},
         {"end", -90000, MPI_SEEK_END}, {"nowhere", 0, 12345}, {"start", 0, MPI_SEEK_SET}};
     for (size_t i = 0; i < sizeof moves / sizeof *moves; i++) {
         int code = MPI_File_seek(file, moves[i].by, moves[i].from);

@@ -7,7 +7,8 @@
 
 /* All calls with blocking ends, each from `at` etypes of the view. */
 static void around(const char *view, MPI_File file, MPI_Offset at, int count, MPI_Datatype type) {
-    static const char *const names[] = {"read_at", "read_at_all", "read", "read_all", "iread_at", "iread_all", "read_all_begin"};
+    static const char *const names[] = {
+        "read_at", "read_at_all", "read", "read_all", "iread_at", "iread_all", "read_all_begin"};
     char step[128];
     MPI_Request request;
     MPI_Status status;

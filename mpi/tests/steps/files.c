@@ -125,7 +125,8 @@ static void written_and_read(int is_atomic) {
         need(MPI_File_sync(file), "sync");
         MPI_Barrier(MPI_COMM_WORLD);
         need(MPI_File_sync(file), "sync");
-        need(MPI_File_set_view(file, PART * ((run.rank + turn) % run.ranks), MPI_BYTE, own, "native", MPI_INFO_NULL), "set_view");
+        int whose = (run.rank + turn) % run.ranks;
+        need(MPI_File_set_view(file, PART * whose, MPI_BYTE, own, "native", MPI_INFO_NULL), "set_view");
         for (int part = 0; part < 3; part++) {
             snprintf(step, sizeof step, "%s: read back %d", name, turn);
             read_all(step, file, PART * PARTS / 3);

@@ -30,13 +30,18 @@ static void errors(void) {
     cannot_open("an empty name", "", MPI_MODE_RDONLY);
 
     MPI_File file = opened(MPI_COMM_WORLD, run.data, MPI_MODE_RDONLY, MPI_INFO_NULL);
-    say("view of a wrong representation: error %d", class_of(MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "nonsense", MPI_INFO_NULL)));
-    say("view of a negative displacement: error %d", class_of(MPI_File_set_view(file, -5, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL)));
+    int code = MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "nonsense", MPI_INFO_NULL);
+    say("view of a wrong representation: error %d", class_of(code));
+    code = MPI_File_set_view(file, -5, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL);
+    say("view of a negative displacement: error %d", class_of(code));
     need(MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL), "set_view");
-    say("view without an etype: error %d", class_of(MPI_File_set_view(file, 0, MPI_DATATYPE_NULL, MPI_BYTE, "native", MPI_INFO_NULL)));
+    code = MPI_File_set_view(file, 0, MPI_DATATYPE_NULL, MPI_BYTE, "native", MPI_INFO_NULL);
+    say("view without an etype: error %d", class_of(code));
     tell("read_at before the start", MPI_File_read_at(file, -1, to.buffer, 100, MPI_BYTE, &status), NULL, &to, file);
-    if (is_mpich) /* Open MPI hangs. */
-        tell("read_at_all before the start", MPI_File_read_at_all(file, -1, to.buffer, 100, MPI_BYTE, &status), NULL, &to, file);
+    if (is_mpich) { /* Open MPI hangs. */
+        code = MPI_File_read_at_all(file, -1, to.buffer, 100, MPI_BYTE, &status);
+        tell("read_at_all before the start", code, NULL, &to, file);
+    }
     tell("read_all of less than nothing", MPI_File_read_all(file, to.buffer, -1, MPI_BYTE, &status), NULL, &to, file);
     tell("read_all of no type", MPI_File_read_all(file, to.buffer, 1, MPI_DATATYPE_NULL, &status), NULL, &to, file);
     tell("read_all after errors", MPI_File_read_all(file, to.buffer, 100, MPI_BYTE, &status), &status, &to, file);
@@ -50,13 +55,15 @@ static void errors(void) {
     closed(MPI_COMM_WORLD, &file);
 
     /* A file read in order only has no explicit offsets. */
-    int code = MPI_File_open(MPI_COMM_WORLD, (char *)run.data, MPI_MODE_RDONLY | MPI_MODE_SEQUENTIAL, MPI_INFO_NULL, &file);
+    code = MPI_File_open(MPI_COMM_WORLD, (char *)run.data, MPI_MODE_RDONLY | MPI_MODE_SEQUENTIAL, MPI_INFO_NULL, &file);
     say("open sequential: error %d", class_of(code));
     if (code == MPI_SUCCESS) {
         MPI_File_set_errhandler(file, MPI_ERRORS_RETURN);
         tell("read_at, sequential", MPI_File_read_at(file, 0, to.buffer, 100, MPI_BYTE, &status), NULL, &to, MPI_FILE_NULL);
-        tell("read_at_all, sequential", MPI_File_read_at_all(file, 0, to.buffer, 100, MPI_BYTE, &status), NULL, &to, MPI_FILE_NULL);
-        tell("read_ordered, sequential", MPI_File_read_ordered(file, to.buffer, 100, MPI_BYTE, &status), &status, &to, MPI_FILE_NULL);
+        code = MPI_File_read_at_all(file, 0, to.buffer, 100, MPI_BYTE, &status);
+        tell("read_at_all, sequential", code, NULL, &to, MPI_FILE_NULL);
+        code = MPI_File_read_ordered(file, to.buffer, 100, MPI_BYTE, &status);
+        tell("read_ordered, sequential", code, &status, &to, MPI_FILE_NULL);
         closed(MPI_COMM_WORLD, &file);
     }
     discard(&to);

@@ -132,7 +132,8 @@ static int there(MPI_File file, MPI_Offset at, int bytes) {
     return least;
 }
 
-void tell_at_end(const char *step, int code, MPI_Status *status, struct place *place, MPI_File file, MPI_Offset at, int is_collective) {
+void tell_at_end(const char *step, int code, MPI_Status *status, struct place *place, MPI_File file, MPI_Offset at,
+    int is_collective) {
     char line[320];
     int packed_bytes = 0, room, counted_bytes = 0, asked_for;
     MPI_Offset position = -1;

@@ -60,7 +60,8 @@ void tell(const char *step, int code, MPI_Status *status, const struct place *pl
  * The line of a read from `at` in a view of bytes, which may meet the end of the file. The rest of the buffer is left out:
  * MPICH fills it with whatever it likes. Collective calls of some MPIs count, and pass over, what is not there; others do not.
  */
-void tell_at_end(const char *step, int code, MPI_Status *status, struct place *place, MPI_File file, MPI_Offset at, int is_collective);
+void tell_at_end(const char *step, int code, MPI_Status *status, struct place *place, MPI_File file, MPI_Offset at,
+    int is_collective);
 
 /* Opens with errors returned. */
 MPI_File opened(MPI_Comm comm, const char *path, int mode, MPI_Info info);

@@ -37,7 +37,8 @@ static void *collectively(void *argument) {
     MPI_Type_vector(40, 100, 100 * run.ranks, MPI_BYTE, &type);
     MPI_Type_commit(&type);
     reader->file = opened(reader->comm, run.data, MPI_MODE_RDONLY, MPI_INFO_NULL);
-    need(MPI_File_set_view(reader->file, 3333 * reader->number + 100 * run.rank, MPI_BYTE, type, "native", MPI_INFO_NULL), "set_view");
+    MPI_Offset displacement = 3333 * reader->number + 100 * run.rank;
+    need(MPI_File_set_view(reader->file, displacement, MPI_BYTE, type, "native", MPI_INFO_NULL), "set_view");
     for (int turn = 0; turn < TURNS; turn++) {
         note(reader, MPI_File_read_all(reader->file, to.buffer, BYTES, MPI_BYTE, &status), &status, &to);
         refill(&to);

@@ -318,7 +318,8 @@ static MPI_Datatype memory_type(int kind, MPI_Datatype etype) {
 }
 
 static void read_view(const char *name, int kind) {
-    static const char *const calls[] = {"read_all", "read_all", "read_at_all", "read", "read_at", "read_all after seek", "read_all"};
+    static const char *const calls[] = {
+        "read_all", "read_all", "read_at_all", "read", "read_at", "read_all after seek", "read_all"};
     struct view view;
     MPI_Offset end = -1;
     char step[96];
