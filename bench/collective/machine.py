@@ -147,7 +147,8 @@ class Machine:
         options += ["--net-startup-ns", 0, "--net-bandwidth", "1TiB"]
         options += ["--pattern", ",".join([str(self.owners) if one == "global" else one for one in PATTERNS])]
         options += ["--method", "demand,two-phase,disk-directed,prefetch"]
-        options += ["--sweep", "depth=" + ",".join(map(str, depths)), "--json", "-"]
+        deepest = -(-self.blocks // self.processes)
+        options += ["--sweep", "depth=" + ",".join(map(str, [*depths, deepest])), "--json", "-"]
         words = [self.foretell, "sim", "collective", *map(str, options)]
         rows = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
         found = {}
@@ -187,7 +188,8 @@ class Machine:
 
     def measure(self, layout, pattern, method):
         """One run on a cold array; its figures, in the array's time."""
-        uncounted = 1 + (TRIAL_CALLS if method.name == "auto" else 0)
+        # Until the trial is over; a depth of foretell's own choice grows for as many calls.
+        uncounted = 1 + (TRIAL_CALLS if method.name == "auto" or str(method) == "informed" else 0)
         portions = uncounted + self.counted + 1
         order = "c-look" if method.name == "disk-directed" else "sstf"
         with Array(self, layout, order, self.data(portions)) as array:
