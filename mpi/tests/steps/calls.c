@@ -208,6 +208,8 @@ static void seeks(struct subject *at) {
         {"before the start", -999999999, MPI_SEEK_CUR},
         {"end", -90000, MPI_SEEK_END}, {"nowhere", 0, 12345}, {"start", 0, MPI_SEEK_SET}};
     for (size_t i = 0; i < sizeof moves / sizeof *moves; i++) {
+        if (!is_mpich && moves[i].from == MPI_SEEK_END)
+            continue; /* In Open MPI 5.0, the end of a view with holes is beyond that of the file. */
         int code = MPI_File_seek(file, moves[i].by, moves[i].from);
         say("%s: seek %s: error %d", at->view, moves[i].name, class_of(code));
         line(at, "read_all", MPI_File_read_all(file, to.buffer, to.count, to.type, &status), &status, &to);
