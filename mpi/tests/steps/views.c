@@ -256,14 +256,15 @@ static const struct {
     const char *name;
     void (*make)(struct view *);
     int has_holes; /* in its etype */
+    int overlaps;  /* much: ranks read the same bytes */
 } kinds[] = {
     {"plain", plain},
-    {"same-for-all", same_for_all},
+    {"same-for-all", same_for_all, 0, 1},
     {"vector", vector},
     {"vector-unpadded", vector_unpadded},
     {"hvector", hvector},
     {"indexed", indexed},
-    {"hindexed", hindexed},
+    {"hindexed", hindexed, 0, 1},
     {"indexed-block", indexed_block},
     {"hindexed-block", hindexed_block},
     {"empty-blocks", with_empty_blocks},
@@ -372,7 +373,11 @@ static void read_view(const char *name, int kind) {
 }
 
 void views(void) {
-    for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++)
-        if (!(is_mpich_4_0 && kinds[kind].has_holes)) /* MPICH 4.0 takes the extent of an etype for its size. */
-            read_view(kinds[kind].name, (int)kind);
+    for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
+        if (is_mpich_4_0 && kinds[kind].has_holes)
+            continue; /* MPICH 4.0 takes the extent of an etype for its size. */
+        if (!is_mpich && run.ranks > 2 && kinds[kind].overlaps)
+            continue; /* Open MPI reads other bytes for some of the ranks. */
+        read_view(kinds[kind].name, (int)kind);
+    }
 }
