@@ -7,7 +7,7 @@ use super::fleet::{Fleet, FleetStats};
 use super::{Tier, TierStats};
 use crate::backend::Backend;
 
-/// See the [module](self). Each may be missing.
+/// The tiers in front of a store: a local disk before a server that many machines share. Each may be missing.
 #[derive(Clone, Debug, Default)]
 pub struct Tiers {
     /// The tier on a local disk.
