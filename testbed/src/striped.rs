@@ -96,7 +96,7 @@ mod tests {
 
     fn files(places: options::Places, portion: u64, sizes: &[u64]) -> StripedFiles {
         let options = ArrayOptions { disks: 8, stripe_bytes: BLOCK, seed: 1, ..Default::default() };
-        let sizes: Vec<_> =
+        let sizes =
             sizes.iter().enumerate().map(|(file, blocks)| (FileId(file as u64), blocks * BLOCK));
         let striped = Striped { places, portion_bytes: (portion > 0).then_some(portion * BLOCK) };
         StripedFiles::new(&options, &striped, &sizes.collect::<Vec<_>>())
