@@ -221,7 +221,8 @@ bool informed_begin(struct file *file, const struct call *call)
     uint64_t bytes = informed_bytes(call);
     now.is_explicit = true;
     (void)pthread_mutex_lock(&file->busy);
-    bool is_possible = !file->split.is_open && bytes > 0 && file->view.unit_bytes > 0 &&
+    bool is_possible = !file->split.is_open && call->count >= 0 && file->view.unit_bytes > 0 &&
+                       handle(call->type) != mpi()->type_null &&
                        (call->is_explicit || PMPI.File_get_position(call->file, &now.at) == 0) &&
                        PMPI.Type_dup(call->type, &split.type) == 0;
     if (is_possible) {

@@ -37,7 +37,8 @@ void informed_announce_shared(struct file *file, const struct call *call);
 /* Discloses the first copy of a new view. */
 void informed_announce_view(struct file *file);
 
-/* The beginning of a split read: discloses its portion, and moves the individual pointer behind it. False: not possible. */
+/* The beginning of a split read: discloses its portion, and moves the individual pointer behind it. False: the program is in
+ * error; any other rank of a correct program begins alike, also one that reads nothing. */
 bool informed_begin(struct file *file, const struct call *call);
 
 /* Bytes of the call's data; 0 if they cannot be told. */
