@@ -11,7 +11,7 @@ TEXTS = {
     "does not overlap",
     "E": "Until the next request comes, the disk has turned to another process's part of the file, and returns for it. A reader that "
     "advises the kernel itself is nearer to the simulation (`--method advice`: 8 to 9.5 MiB/s for 1-D blocks 16 ahead); "
-    "through the manager a request takes two more threads, and the first ones of a burst may wait for further hints. The simulator has "
+    "through the manager a request takes two more threads, and in the burst behind a barrier up to 14 ms. The simulator has "
     "the same edge: 1-D blocks fall from 9.6 MiB/s at a depth of 8 to 4.2 at 7, and from 9.7 at 16 to 7.5 at 15",
     "G": "The library counts the depth beyond the block that a process waits for, as the paper says it; the simulator counts that "
     "block in. So it is one block deeper, which matters while the depth is 1 or 2",

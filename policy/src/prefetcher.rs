@@ -22,9 +22,8 @@
 //!   evict each other's blocks for ever, or one stream its own. Therefore a stream that has lost an unread block evicts no
 //!   unread block for a run before it reads again.
 //! * **H. Disclosing.** A fetch that would only wait in the queue of a busy device begins when its stream has read, or has
-//!   disclosed nothing for as long as a fetch takes: the disk sorts the queue better when it has all requests. Not so if the
-//!   stream has asked for small requests ([`Policy::set_cluster`](crate::Policy::set_cluster)). Until then the device begins no
-//!   fetch of less benefit, and the stream is searched again only if the reasons of this answer change. A
+//!   disclosed nothing for as long as a fetch takes: the disk sorts the queue better when it has all requests. Until then the
+//!   device begins no fetch of less benefit, and the stream is searched again only if the reasons of this answer change. A
 //!   stream that never stops disclosing and never reads delays others for the time of [`DISCLOSING_MAX`] fetches. When such a
 //!   stream pauses for longer than a fetch takes, the excess reduces the time that it has used up.
 //!
@@ -208,13 +207,6 @@ impl Prefetcher {
     /// C: most blocks of a fetch for `stream`.
     fn cluster_blocks_max(&self, stream: &Stream) -> u64 {
         stream.cluster_blocks_max.unwrap_or(self.cluster_blocks_max)
-    }
-
-    /// H: whether the hinter has asked for small requests: it discloses only as far ahead as it wants to have fetched, so there
-    /// is nothing to wait for.
-    fn has_small_requests(&self, arbiter: &Arbiter, index: StreamIndex) -> bool {
-        let stream = arbiter.streams().get(index);
-        stream.is_some_and(|stream| self.cluster_blocks_max(stream) < self.cluster_blocks_max)
     }
 
     /// D: whether `stream` may have one more unread block, as the first of a cluster or as one of its others.
@@ -502,9 +494,7 @@ impl Prefetcher {
                 }
                 continue;
             }
-            let may_wait = candidate.is_early
-                && (is_busy || !candidate.is_late)
-                && !self.has_small_requests(arbiter, index);
+            let may_wait = candidate.is_early && (is_busy || !candidate.is_late);
             if may_wait && is_disclosing(arbiter, now, index, device) {
                 let (block, costs) = (wanted.block, arbiter.costs().changes());
                 *waits = Some(Waits { stream: index, block, was_busy: is_busy, costs });

@@ -13,14 +13,6 @@ fn what_only_waits_for_its_turn_is_begun_when_no_more_is_disclosed() {
     assert_eq!(policy.devices[0].first_waits, None);
 }
 
-#[test]
-fn a_stream_with_small_requests_is_not_waited_for() {
-    let (mut policy, stream) = owned(1000, 200);
-    policy.set_cluster(stream, 2 * policy.config.block_bytes);
-    assert!(fetch_at(&mut policy, NOW) > 0);
-    assert_eq!(policy.devices[0].first_waits, None);
-}
-
 /// Number of fetches after this many hints of the same file, `gap` apart.
 fn fetched_after_hints(
     (policy, stream): (&mut Policy, StreamId),
