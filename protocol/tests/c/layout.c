@@ -48,6 +48,7 @@ int main(void)
     NUMBER(MESSAGE_HELLO);
     NUMBER(MESSAGE_HINT);
     NUMBER(MESSAGE_CANCEL);
+    NUMBER(MESSAGE_REQUEST);
     NUMBER(MESSAGE_MAX_BYTES);
     NUMBER(PATH_MAX_BYTES);
     NUMBER(COMM_BYTES);
@@ -146,5 +147,9 @@ int main(void)
     SIZE(cancel);
     FIELD(cancel, header);
     FIELD(cancel, stream);
+    SIZE(request);
+    FIELD(request, header);
+    FIELD(request, stream);
+    FIELD(request, bytes);
     return 0;
 }
