@@ -216,7 +216,7 @@ Here {processes} processes of an MPI read a striped file through file views, on 
 and foretell's library for MPI-IO makes independent reads of their collective calls.
 
 `scripts/bench-collective --page docs/results` writes this page. {date}, {cores} cores that the array, the processes and foretell
-share, at times with other work, Linux {kernel}, {mpi}. {rounds} in which the methods took turns;
+share, at times with other work, Linux {kernel}, {mpi}. {rounds}; {turns};
 a second of the array's clock took {scale:g} s; {minutes:.0f} minutes in all.
 """
 GOALS = """\
@@ -278,6 +278,8 @@ def text(found, folder):
     about = {**machine, "portion_mib": portion_mib, "portions_all": machine["portions"] + 2}
     depths = sorted({depth for layout in figures.layouts() for one in figures.patterns(layout) for depth in figures.depths(layout, one)})
     rounds = max(len(runs) for runs in figures.runs.values())
+    parts = machine.get("parts", 1)
+    about["turns"] = "methods took turns" if parts == 1 else f"{parts} measurements put together, in each of which the methods took turns"
     about["rounds"] = "One round" if rounds == 1 else f"Medians of up to {rounds} rounds"
     about["mpi"] = " ".join(machine["mpi"].replace("Version:", "").replace(",", " ").split()[:3])
     about["depths"] = ", ".join(map(str, depths))
