@@ -54,7 +54,8 @@ fn compare(mpi: &Mpi, stage: &Stage, ranks: usize, themes: &[&str], most: usize)
             _ => assert!(informed > 10, "{name}: {informed} informed calls"),
         }
         if name == "depth 0" {
-            assert_eq!(hinted.count("disclosed_bytes"), 0, "{name}");
+            let patterns = stage.run(mpi, ranks, &["patterns"], Some(&with));
+            assert_eq!(patterns.count("disclosed_bytes"), 0, "{name}");
         }
     }
 }
