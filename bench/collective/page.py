@@ -254,7 +254,7 @@ METHOD = """\
 | two-phase | the same with as many aggregators as processes (hints `cb_nodes`, `cb_config_list`; `num_aggregators`) |
 | disk-directed | one more process for each disk asks for all its blocks at once, which the disk serves in one sweep (C-LOOK), and sends each to its owner as soon as it is there |
 | informed N | `MPI_File_read_all` under `foretell run` with `foretell_method=informed` and `foretell_depth=N`; plain `informed` is as deep as the manager decides |
-| auto | `foretell_method=auto`: six calls of trial, then the better one of read-all and informed |
+| auto | `foretell_method=auto`: informed, unless the first calls show that read-all is faster |
 """
 TABLES = """\
 ## Tables 4 to 6

@@ -108,7 +108,7 @@ static bool has_place(int fd, int rank)
                            sizeof(uint32_t)) == 0;
 }
 
-/* NULL: there is none, or somebody else's file has its name. */
+/* NULL: it cannot be made, or another user's file has its name. */
 static struct table *map(int rank)
 {
     struct stat about;
@@ -183,7 +183,7 @@ void job_initialized(void)
 {
     int saved = errno;
     if (table != NULL && mpi()->is_known && is_full())
-        remove_name(); /* nobody needs it any more, and it is not left behind if the job is killed */
+        remove_name(); /* all ranks have mapped it, and a killed job leaves nothing behind */
     errno = saved;
 }
 

@@ -25,7 +25,7 @@ struct front {
 };
 
 struct outlook {
-    foretell_stream *stream; /* NULL: nobody to tell */
+    foretell_stream *stream; /* NULL: there is no manager */
     char *path;
     const struct view *view;
     uint64_t depth_blocks, budget_bytes;

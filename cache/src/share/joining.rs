@@ -117,7 +117,7 @@ impl Serving {
             &mut *self.mailbox.joining.lock().unwrap_or_else(PoisonError::into_inner),
         );
         for Joining { client, served, refused } in joining {
-            // Nobody may wait for the answer any more. Then the connection closes, and the client uses a cache of its own.
+            // If the receiver is gone, the connection closes, and the client uses a cache of its own.
             let refuse = |client, why| drop(refused.send((client, Refusal::final_one(why))));
             if self.clients.len() >= CLIENTS_MAX {
                 refuse(client, "it has as many clients as it takes".to_owned());

@@ -15,7 +15,7 @@ use super::Fleet;
 use super::block::{Block, Kept, fetch};
 use super::format::Named;
 
-/// A store whose blocks are kept in a [`Fleet`].
+/// A store with a [`Fleet`] in front of it, which keeps its blocks.
 pub struct FleetBackend {
     fleet: Arc<Fleet>,
     store: Arc<str>,
@@ -86,7 +86,7 @@ impl Backend for FleetBackend {
     }
 }
 
-/// An open file of such a store. It holds `Shared` and not the `Fleet`, whose last drop waits for threads.
+/// An open file of such a store. It holds `Shared`, not the `Fleet`: dropping the last `Fleet` waits for threads.
 struct FleetObject(Arc<Kept>);
 
 impl Object for FleetObject {

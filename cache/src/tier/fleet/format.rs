@@ -10,9 +10,9 @@
 //! block. The check of a block covers the file's id, the block's index, and its bytes. So a block is served only under the key
 //! that it was put under; a truncated, damaged or swapped value fails the check and is refused.
 //!
-//! *With a secret*, id and check are HMAC-SHA256: who does not know the secret can neither make a block that is served, nor
-//! find out what a key stands for. *Without one*, the check is XXH3, which finds damage and no intent: who can write to the
-//! server can serve bytes of their own.
+//! *With a secret*, id and check are HMAC-SHA256: without the secret, an attacker can neither forge a block that is served, nor
+//! find out which file a key stands for. *Without one*, the check is XXH3, which detects damage but no forgery: an attacker
+//! with write access to the server can serve bytes of their own.
 
 use std::fmt::Write;
 
@@ -24,7 +24,7 @@ pub(super) const HEADER_BYTES: usize = 48;
 const BLOCK: [u8; 8] = *b"ftl-blk1";
 const LEASE: [u8; 8] = *b"ftl-get1";
 const CHECK_BYTES: usize = 32;
-/// Bytes of a file's id in its keys: enough that nobody finds two files with one key.
+/// Bytes of a file's id in its keys: 160 bits, so that two files do not collide.
 const KEY_BYTES: usize = 20;
 
 /// The holder of a lease.

@@ -4,16 +4,16 @@
 //! `docs/internals/fleet.md` says why it is as it is.
 //!
 //! * **A. Hit.** The server has the block, and it passes the check: it is served.
-//! * **B. Lease.** Nobody has it: the server gives a lease to one node, which fetches the block from the origin and puts it.
+//! * **B. Lease.** The block is not there: the server gives a lease to one node, which fetches the block from the origin and puts it.
 //!   The lease has a deadline, which the node extends while it fetches; if the node dies, another one gets the lease.
 //! * **C. Wait.** Another node has the lease: the block is asked for again and again, until it is there or the lease is free.
-//!   Who has waited too long asks the origin.
+//!   A node that has waited too long asks the origin.
 //! * **D. Refused.** The value fails the check: it is deleted, and the block asked for again.
 //! * **E. Trouble.** The server does not answer, or refuses: all blocks come from the origin at once, as without the tier. The
 //!   server is tried again after pauses, which double from a second to a minute. No read waits for that.
 //! * **F. Full.** The server has no room, or little: what is disclosed on all machines says which blocks are worth it.
 //!
-//! So whatever becomes of the server, reads end with the right bytes; `format` says what somebody could do who writes to it.
+//! So whatever becomes of the server, reads end with the right bytes; `format` says what an attacker with write access could do.
 //!
 //! By module: `address` and `server` say where servers are and talk to them, `format` and `orders` what is on them. `backend`
 //! divides requests into blocks, `block` says what becomes of one. `shared` has the queues; `work` and `placing` are what the
