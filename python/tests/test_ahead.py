@@ -1,9 +1,9 @@
 """Files that are opened before they are read, and who borrows them."""
 
-import gc
 import os
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -316,8 +316,9 @@ def test_a_disclosure_that_is_forgotten_lends_no_more(objects: Bucket) -> None:
     hints = foretell.disclosed(disclose.files(["5"], store=store))
     assert hints.wait(HANG_S)
     assert borrowed(store, "5") is not None
+    is_forgotten = weakref.ref(hints)
     del hints
-    gc.collect()
+    until(lambda: is_forgotten() is None)  # The thread that sent them may not have ended yet.
     until(lambda: borrowed(store, "5") is None)
 
 

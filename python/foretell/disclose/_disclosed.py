@@ -105,10 +105,12 @@ def runs_of(plan: Plan, targets: Targets) -> Iterator[Run]:
 
 
 class Feed:
-    """Plans that are sent one after another, by one thread at a time."""
+    """Plans that are sent one after another, by one thread at a time.
 
-    def __init__(self, owner: Disclosed) -> None:
-        self._owner = owner
+    It does not refer to its owner, so that hints which a program drops are given up at once, and not by the garbage collector.
+    """
+
+    def __init__(self) -> None:
         self._plans: deque[Iterator[Run]] = deque()
         self._ahead: deque[Run] = deque()
         self._ahead_ranges = 0
@@ -119,7 +121,7 @@ class Feed:
     def add(self, runs: Iterator[Run]) -> None:
         self._plans.append(runs)
 
-    def _fill(self, until: float) -> None:
+    def _fill(self, owner: Disclosed, until: float) -> None:
         """Take runs from the plans, one at least, and no more after that time. May wait for what a plan reads."""
         while self._plans and self._ahead_ranges < BATCH and len(self._ahead) < RUNS_AHEAD:
             if self._ahead and time.monotonic() > until:
@@ -127,7 +129,7 @@ class Feed:
             try:
                 run = next(self._plans[0], None)
             except Exception as error:  # A plan that fails costs its hints.
-                self._owner.note(error)
+                owner.note(error)
                 run = None
             if self.is_stopped:
                 return
@@ -137,18 +139,18 @@ class Feed:
             try:
                 run.target.expect(run.path)
             except Exception as error:  # Its store is closed, say.
-                self._owner.note(error)
+                owner.note(error)
                 continue
             run.size = len(run.parts or [0])
             self._ahead.append(run)
             self._ahead_ranges += run.size
 
-    def drive(self, may_wait: bool) -> bool:
+    def drive(self, owner: Disclosed, may_wait: bool) -> bool:
         """Send what there is; returns whether that was all. Without `may_wait`, it gives up soon."""
         until = time.monotonic() + AT_ONCE_S
         while not self.is_stopped:
-            self._fill(until if not may_wait else time.monotonic() + AT_ONCE_S)
-            with self._owner.lock:
+            self._fill(owner, until if not may_wait else time.monotonic() + AT_ONCE_S)
+            with owner.lock:
                 if not self._ahead:
                     if self._plans:
                         continue
@@ -158,13 +160,13 @@ class Feed:
                 run = self._ahead[0]
             if not may_wait and not run.target.is_ready(run.path):
                 return False
-            is_sent = self._owner.send(self, run)
+            is_sent = owner.send(self, run)
             left = 0 if is_sent else len(run.parts or [0])
             self._ahead_ranges -= run.size - left
             run.size = left
             if is_sent:
                 self._ahead.popleft()
-                self._owner.look_up(run)
+                owner.look_up(run)
             elif may_wait:
                 time.sleep(PAUSE_S)
             else:
@@ -173,10 +175,10 @@ class Feed:
                 return False
         return True
 
-    def go_on(self) -> None:
+    def go_on(self, owner: Disclosed) -> None:
         """Send the rest; the work of a thread."""
         try:
-            self.drive(may_wait=True)
+            self.drive(owner, may_wait=True)
         except BaseException:
             # Otherwise `drive` has said so itself, and another thread may drive by now.
             self.is_driven = False
@@ -193,7 +195,7 @@ class Disclosed:
     def __init__(self) -> None:
         self._targets = Targets()
         self.lock = threading.Lock()
-        self._feed = Feed(self)
+        self._feed = Feed()
         self._process = os.getpid()
         self._is_closed = False
         self._problem: str | None = None
@@ -259,8 +261,10 @@ class Disclosed:
                 return
             feed.is_driven = True
             feed.is_done.clear()
-        if not feed.drive(may_wait=False):
-            threading.Thread(target=feed.go_on, name="foretell-disclosed", daemon=True).start()
+        if not feed.drive(self, may_wait=False):
+            threading.Thread(
+                target=feed.go_on, args=(self,), name="foretell-disclosed", daemon=True
+            ).start()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all that was added has been sent, for at most `timeout` seconds; returns whether it has.
@@ -287,7 +291,7 @@ class Disclosed:
         with self.lock:
             self._feed.is_stopped = True
             self._feed.is_done.set()
-            self._feed = Feed(self)
+            self._feed = Feed()
             for target in self._targets.all():
                 try:
                     getattr(target, how)()
