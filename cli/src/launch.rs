@@ -92,6 +92,11 @@ impl<'a> Launch<'a> {
         self.is_left_alone = environment::is_left_alone(&self.entries);
     }
 
+    /// Adds an entry to the program's environment. To be called before [`preload`](Self::preload), whose entries come last.
+    pub(crate) fn add(&mut self, entry: CString) {
+        self.entries.push(entry);
+    }
+
     /// Gives up watching the program's opens.
     pub(crate) fn without_guard(&mut self) {
         self.guarded = None;

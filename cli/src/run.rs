@@ -10,6 +10,7 @@
 //! If the manager cannot start, or the library does not fit the program, the program runs without them.
 
 mod hints;
+mod mpi;
 pub(crate) mod plan;
 
 use std::ffi::OsString;
@@ -29,6 +30,8 @@ use foretell_protocol::layout::{
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, waitid};
 
 use self::hints::HintArgs;
+pub(crate) use self::mpi::MpiReport;
+use self::mpi::Reports;
 use self::plan::{DECISIONS_MAX, Plan};
 use crate::daemon::Daemon;
 use crate::failure::{FAILED_BEFORE, Failure, note};
@@ -280,7 +283,9 @@ pub(crate) fn run(
             ManagerProcess::start(options, descriptors, &outputs)
         }
     };
+    let reports = (interest & INTEREST_MPI != 0).then(Reports::new).flatten();
     if let Ok(manager) = &manager {
+        reports.iter().for_each(|reports| launch.add(reports.entry()));
         let of_manager = (manager.address(), interest);
         launch.preload(&library, of_manager, guard(args, writer), args.quiet);
     }
@@ -321,7 +326,8 @@ pub(crate) fn run(
             record::tell_problem(path, &report);
         }
         report.programs.left_alone += u64::from(launch.is_left_alone());
-        conclude(args, report, (ended, elapsed), (json, explain));
+        let mpi = reports.and_then(Reports::sum);
+        conclude(args, (report, mpi), (ended, elapsed), (json, explain));
     });
     match ending {
         Ending::Exit(code) => std::process::exit(code),
@@ -332,7 +338,7 @@ pub(crate) fn run(
 /// Writes the explanation, the figures and the summary.
 fn conclude(
     args: &RunArgs,
-    mut report: Report,
+    (mut report, mpi): (Report, Option<MpiReport>),
     (ended, elapsed): (Ended, Duration),
     (json, explain): (Option<OutputFile>, Option<OutputFile>),
 ) {
@@ -346,7 +352,7 @@ fn conclude(
         (Some(_), None) => note("--explain: nothing is written, because the manager failed"),
         (None, _) => {}
     }
-    let summary = Summary::new(&args.command, ended, elapsed, report);
+    let summary = Summary::new(&args.command, ended, elapsed, report).with_mpi(mpi);
     if let Some(file) = json {
         file.write_json(&summary).unwrap_or_else(note);
     }
@@ -356,6 +362,7 @@ fn conclude(
         summary.recording_problems().into_iter().for_each(note);
         summary.stopped_sources().for_each(note);
         summary.sources().into_iter().for_each(note);
+        summary.mpi_line().into_iter().for_each(note);
         note(summary.line());
     }
 }

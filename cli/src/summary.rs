@@ -7,6 +7,7 @@ use foretell_manager::{LearnReport, ManagerState, ProgramReport, Report, SourceR
 use serde::{Serialize, Serializer};
 
 use crate::failure::without_numbers;
+use crate::run::MpiReport;
 use crate::{record, size};
 
 /// Below so many bytes read, the summary gives no share seen: the dynamic linker reads a few KiB of libraries before the
@@ -66,6 +67,7 @@ pub(crate) struct Summary<'a> {
     kernel_read_bytes: Option<u64>,
     /// The share of them that passed through the interposing library.
     seen_share: Option<f64>,
+    mpi: Option<MpiReport>,
     #[serde(flatten)]
     report: Report,
 }
@@ -112,8 +114,19 @@ impl<'a> Summary<'a> {
             stall_s,
             kernel_read_bytes,
             seen_share: kernel_read_bytes.filter(|&all| all > 0).map(share),
+            mpi: None,
             report,
         }
+    }
+
+    /// With what the program's ranks have told of MPI-IO.
+    pub(crate) fn with_mpi(self, mpi: Option<MpiReport>) -> Self {
+        Summary { mpi, ..self }
+    }
+
+    /// The line about MPI-IO, if the program has read by it.
+    pub(crate) fn mpi_line(&self) -> Option<String> {
+        self.mpi.as_ref()?.line()
     }
 
     /// The summary in one line.

@@ -170,6 +170,26 @@ fn a_read_that_fails_in_all_ranks_is_an_error_in_each() {
     }
 }
 
+#[test]
+fn the_figures_of_a_run_add_up_what_the_ranks_have_done() {
+    for mpi in mpis() {
+        let stage = Stage::new(&mpi);
+        let json = stage.folder.path().join("figures");
+        let with = With { json: Some(json.display().to_string()), ..With::method("informed") };
+        let mut command = stage.command(&mpi, 2, &["patterns"], Some(&with));
+        command.env_remove("FORETELL_MPI_REPORT");
+        let (status, output) = finish(&mut command, mpi.name, |_| {});
+        assert!(status.success(), "{}: {output}", mpi.name);
+        let figures = fs::read_to_string(&json).expect("written");
+        let figures: serde_json::Value = serde_json::from_str(&figures).expect("JSON");
+        let counts = &figures["mpi"];
+        assert_eq!(counts["ranks"], 2, "{}: {counts}", mpi.name);
+        for name in ["files", "informed_calls", "disclosed_bytes", "read_bytes"] {
+            assert!(counts[name].as_u64() > Some(0), "{}: {counts}", mpi.name);
+        }
+    }
+}
+
 /// What a Python program prints under foretell, in as many ranks, is what it prints without.
 fn compare_python(mpi: &Mpi, script: &str, argument: &Path) {
     let Some(python) = &mpi.python else { return };

@@ -188,7 +188,7 @@ static void find(void)
 {
     void *library;
     if (!find_library(&library))
-        return; /* a program that only looks whether there is an MPI */
+        return; /* the program only looks whether an MPI is loaded */
 #define X(name, arguments) *(void **)&PMPI.name = dlsym(library, "PMPI_" #name);
     MPI_FUNCTIONS(X)
 #undef X
@@ -210,8 +210,9 @@ static void find(void)
     } else if (is_like_mpich()) {
         running = MPICH;
     }
-    running.is_known &= PMPI.Allreduce && PMPI.Comm_dup && PMPI.File_get_position && PMPI.File_get_byte_offset && PMPI.File_seek &&
-                        PMPI.Status_set_elements_x && PMPI.Type_get_envelope && PMPI.Type_get_contents && PMPI.Type_dup;
+    running.is_known &= PMPI.Allreduce && PMPI.Comm_split && PMPI.File_get_position &&
+                        PMPI.File_get_byte_offset && PMPI.File_seek && PMPI.Status_set_elements_x &&
+                        PMPI.Type_get_envelope && PMPI.Type_get_contents && PMPI.Type_dup;
 }
 
 const struct abi *mpi(void)

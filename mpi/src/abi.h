@@ -54,11 +54,11 @@ struct abi {
 /* The functions that this library calls, and those that it only passes on to. */
 #define MPI_FUNCTIONS(X)                                                                           \
     X(Allreduce, (const void *from, void *to, int count, word type, word op, word comm))           \
-    X(Comm_dup, (word comm, word *copy))                                                           \
     X(Comm_free, (word * comm))                                                                    \
-    X(Comm_group, (word comm, word *group))                                                                     \
+    X(Comm_group, (word comm, word *group))                                                        \
     X(Comm_rank, (word comm, int *rank))                                                           \
     X(Comm_size, (word comm, int *size))                                                           \
+    X(Comm_split, (word comm, int color, int key, word *part))                                     \
     X(Comm_test_inter, (word comm, int *is_inter))                                                 \
     X(Finalize, (void))                                                                            \
     X(File_close, (word * file))                                                                   \

@@ -33,8 +33,7 @@ static struct file *taken(word mpi_file)
     return file == NULL || file->is_foreign || file->is_atomic ? NULL : file;
 }
 
-/* Whether reads that are not measured are informed: independent ones, split ones, and what the MPI reads. They are while
- * collective ones are. */
+/* Independent reads, split reads and announcements are not measured. They are informed while collective reads are. */
 static bool is_informed(const struct file *file)
 {
     return file->settings.method == METHOD_INFORMED || !file->replaces_collectives ||
@@ -136,8 +135,10 @@ PASS(File_read_at_all_begin, BEGIN_AT, file, at, to, count, type)
 static int split_begin(const struct call *call, way *original)
 {
     struct file *file = taken(call->file);
-    if (file != NULL && is_informed(file) && file->replaces_collectives && informed_begin(file, call))
-        return 0;
+    int result;
+    if (file != NULL && is_informed(file) && file->replaces_collectives &&
+        informed_begin(file, call, &result))
+        return result;
     announce(file, call);
     return original(call);
 }
@@ -196,6 +197,14 @@ static int split_end(word mpi_file, void *to, word status, int (*original)(word,
                         .type = type,                                                              \
                         .status = status}
 
+/* C: a nonblocking read. */
+static int begin_read(const struct call *call, way *original)
+{
+    struct file *file = taken(call->file);
+    announce(file, call);
+    return informed_pass(file, call, original);
+}
+
 /* All reads with counts of one width; `c` is what their names end in. */
 #define READS(c, counting)                                                                         \
     WAY_BY_POINTER(File_read##c, counting)                                                         \
@@ -203,6 +212,8 @@ static int split_end(word mpi_file, void *to, word status, int (*original)(word,
     WAY_AT(File_read_at##c, counting)                                                              \
     WAY_BY_POINTER(File_iread##c, counting)                                                        \
     WAY_BY_POINTER(File_iread_all##c, counting)                                                    \
+    WAY_AT(File_iread_at##c, counting)                                                             \
+    WAY_AT(File_iread_at_all##c, counting)                                                         \
     WAY_AT(File_read_at_all##c, counting)                                                          \
     static int File_read_all_begin##c##_way(const struct call *call)                               \
     {                                                                                              \
@@ -250,26 +261,22 @@ static int split_end(word mpi_file, void *to, word status, int (*original)(word,
     BY_POINTER(File_iread##c, counting)                                                            \
     {                                                                                              \
         CALL_BY_POINTER;                                                                           \
-        announce(taken(file), &call);                                                              \
-        return informed_pass(taken(file), &call, File_iread##c##_way);                                     \
+        return begin_read(&call, File_iread##c##_way);                                             \
     }                                                                                              \
     BY_POINTER(File_iread_all##c, counting)                                                        \
     {                                                                                              \
         CALL_BY_POINTER;                                                                           \
-        announce(taken(file), &call);                                                              \
-        return informed_pass(taken(file), &call, File_iread_all##c##_way);                                     \
+        return begin_read(&call, File_iread_all##c##_way);                                         \
     }                                                                                              \
     AT(File_iread_at##c, counting)                                                                 \
     {                                                                                              \
         CALL_AT;                                                                                   \
-        announce(taken(file), &call);                                                              \
-        return pass_File_iread_at##c(file, at, to, count, type, status);                           \
+        return begin_read(&call, File_iread_at##c##_way);                                          \
     }                                                                                              \
     AT(File_iread_at_all##c, counting)                                                             \
     {                                                                                              \
         CALL_AT;                                                                                   \
-        announce(taken(file), &call);                                                              \
-        return pass_File_iread_at_all##c(file, at, to, count, type, status);                       \
+        return begin_read(&call, File_iread_at_all##c##_way);                                      \
     }                                                                                              \
     BY_POINTER(File_read_shared##c, counting)                                                      \
     {                                                                                              \
@@ -310,9 +317,11 @@ PUBLIC int MPI_File_open(word comm, const char *path, int mode, word info, word 
     (void)mpi();
     struct file *file = file_prepare(comm, path, mode, info);
     int result = PMPI.File_open(comm, path, mode, info, mpi_file);
+    if (result == 0)
+        file_forget(*mpi_file);
     if (file != NULL && result == 0) {
         file_enter(file, *mpi_file);
-        report_opened(file);
+        report_opened();
     } else if (file != NULL) {
         file_free(file);
     }
@@ -353,7 +362,7 @@ PUBLIC int MPI_File_seek(word mpi_file, int64_t offset, int whence)
         (void)pthread_mutex_lock(&file->busy);
     int result = PMPI.File_seek(mpi_file, offset, whence);
     if (file != NULL)
-        (void)pthread_mutex_unlock(&file->busy);
+        file_unlock(file, mpi_file);
     return result;
 }
 

@@ -95,6 +95,19 @@ static enum why prepare_alone(struct file *file, const char *path)
     return file->bounce != NULL && file->outlook.path != NULL ? WHY_NOTHING : WHY_NOT_OPENED;
 }
 
+/* A communicator for the measurements of `auto`, which must not meet the program's messages. It has none of the program's
+ * attributes, whose callbacks a duplicate would call. False on all ranks if one has none. */
+static bool copy_of(word comm, struct file *file)
+{
+    int64_t own = PMPI.Comm_split(comm, 0, file->rank, &file->comm) == 0, least = 0;
+    if (PMPI.Allreduce(&own, &least, 1, mpi()->int64, mpi()->min, comm) == 0 && least != 0)
+        return true;
+    if (own != 0)
+        (void)PMPI.Comm_free(&file->comm);
+    file->comm = mpi()->comm_null;
+    return false;
+}
+
 /* All ranks must choose alike between a collective and an independent call. Those of a whole job agree on what they can
  * do, on the method, and on how far the trial is; others leave collective calls alone. Why they do, if they do. */
 static enum why agree(struct file *file, bool can, word comm)
@@ -115,8 +128,7 @@ static enum why agree(struct file *file, bool can, word comm)
     if (least[0] == 0)
         return can ? WHY_ANOTHER_RANK : WHY_NOTHING;
     bool measures = file->settings.method == METHOD_AUTO && file->trial.calls != TRIAL_INFORMED;
-    file->replaces_collectives =
-        !measures || file->ranks == 1 || PMPI.Comm_dup(comm, &file->comm) == 0;
+    file->replaces_collectives = !measures || file->ranks == 1 || copy_of(comm, file);
     return WHY_NOTHING;
 }
 
@@ -160,7 +172,11 @@ struct file *file_prepare(word comm, const char *path, int mode, word info)
 
 void file_enter(struct file *file, word mpi_file)
 {
-    (void)pthread_mutex_init(&file->busy, NULL);
+    pthread_mutexattr_t recursive;
+    (void)pthread_mutexattr_init(&recursive);
+    (void)pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    (void)pthread_mutex_init(&file->busy, &recursive);
+    (void)pthread_mutexattr_destroy(&recursive);
     file->mpi_file = mpi_file;
     file->outlook.view = &file->view;
     outlook_bound(&file->outlook, file->settings.depth_blocks, file->settings.budget_bytes);
@@ -194,6 +210,21 @@ struct file *file_leave(word mpi_file)
         *place = file->next;
     (void)pthread_rwlock_unlock(&lock);
     return file;
+}
+
+void file_unlock(struct file *file, word mpi_file)
+{
+    if (file_find(mpi_file) == file)
+        (void)pthread_mutex_unlock(&file->busy);
+}
+
+void file_forget(word mpi_file)
+{
+    struct file *file = file_leave(mpi_file);
+    if (file == NULL)
+        return;
+    file->comm = mpi()->comm_null; /* to free it would be collective, and other ranks may not be here */
+    file_free(file);
 }
 
 void file_end_trial(struct file *file)

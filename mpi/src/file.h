@@ -22,8 +22,9 @@ struct split {
 struct file {
     struct file *next;
     word mpi_file;
-    /* Held during an informed read, and during each independent read by the individual pointer, which otherwise two threads
-     * might find in the same place. A thread that has an explicit offset and finds it held is served by the MPI. */
+    /* Held during an informed read, and during each read and seek by the individual pointer which the MPI makes for one rank:
+     * otherwise two threads might find the pointer in the same place. A thread that has an explicit offset and finds it held
+     * is served by the MPI. It is recursive, because the MPI may call the program's error handler meanwhile. */
     pthread_mutex_t busy;
     int fd;
     dev_t device;
@@ -58,6 +59,12 @@ struct file *file_find(word mpi_file);
 
 /* Takes it out of the list. */
 struct file *file_leave(word mpi_file);
+
+/* Unlocks `busy` after a call of the MPI, in which an error handler may have closed the file. */
+void file_unlock(struct file *file, word mpi_file);
+
+/* Drops what is known of a handle that the MPI has given out anew: its last file was closed by a call that was not seen. */
+void file_forget(word mpi_file);
 
 /* `auto` has decided. Collective in the file's communicator. */
 void file_end_trial(struct file *file);

@@ -83,7 +83,8 @@ static void recipe_free(struct recipe *recipe)
     for (int64_t i = 0; recipe->types != NULL && i < recipe->type_count; i++) {
         struct recipe inner;
         word type = inner_type(recipe, i);
-        /* Predefined types must not be freed; those of Fortran's kinds are predefined, too. */
+        /* Predefined types must not be freed, and some of them have combiners that are not known here (Fortran's kinds, pairs of
+         * value and index). So a type of an unknown combiner is left to the MPI. */
         if (read_envelope(type, &inner) && inner.combiner != COMBINER_NAMED)
             (void)PMPI.Type_free(&type);
     }

@@ -41,6 +41,19 @@ uint64_t informed_bytes(const struct call *call)
                : 0;
 }
 
+/* Whether the MPI reads a portion's first and last byte from where the view has them. It does not if the program has set a
+ * view by a call that was not seen (Open MPI's Fortran calls PMPI_File_set_view). */
+static bool has_view(const struct file *file, int64_t at, const struct portion *portion)
+{
+    const struct view *view = &file->view;
+    int64_t units = (int64_t)((portion->end_bytes - portion->start_bytes) / view->unit_bytes), offset;
+    if (PMPI.File_get_byte_offset(file->mpi_file, at, &offset) != 0 ||
+        offset != view_end(view, portion->start_bytes + 1) - 1)
+        return false;
+    return units == 1 || (PMPI.File_get_byte_offset(file->mpi_file, at + units - 1, &offset) == 0 &&
+                          offset == view_end(view, portion->end_bytes - view->unit_bytes + 1) - 1);
+}
+
 /* False if the call reads nothing, or cannot be served from here. Needs `busy`. */
 static bool locate(struct file *file, const struct call *call, struct portion *portion)
 {
@@ -58,7 +71,7 @@ static bool locate(struct file *file, const struct call *call, struct portion *p
     if (fstat(file->fd, &about) != 0 || about.st_dev != file->device || about.st_ino != file->inode)
         return false; /* the program has closed descriptors that it does not know */
     file->outlook.file_bytes = about.st_size;
-    return true;
+    return has_view(file, at, portion);
 }
 
 static bool is_within_file(const struct file *file, const struct portion *portion)
@@ -146,7 +159,7 @@ int informed_read(struct file *file, const struct call *call, way *independent)
     bool is_read = read_locked(file, call);
     /* By the pointer, the MPI reads before another thread finds the pointer where it is. */
     int result = is_read || call->is_explicit ? 0 : independent(call);
-    (void)pthread_mutex_unlock(&file->busy);
+    file_unlock(file, call->file);
     report_call(is_read ? CALL_INFORMED : CALL_PASSED);
     return is_read || !call->is_explicit ? result : independent(call);
 }
@@ -157,7 +170,7 @@ int informed_pass(struct file *file, const struct call *call, way *independent)
         return independent(call);
     (void)pthread_mutex_lock(&file->busy);
     int result = independent(call);
-    (void)pthread_mutex_unlock(&file->busy);
+    file_unlock(file, call->file);
     return result;
 }
 
@@ -213,7 +226,7 @@ void informed_announce_view(struct file *file)
     (void)pthread_mutex_unlock(&file->busy);
 }
 
-bool informed_begin(struct file *file, const struct call *call)
+bool informed_begin(struct file *file, const struct call *call, int *result)
 {
     struct call now = *call;
     struct portion portion;
@@ -221,11 +234,13 @@ bool informed_begin(struct file *file, const struct call *call)
     uint64_t bytes = informed_bytes(call);
     now.is_explicit = true;
     (void)pthread_mutex_lock(&file->busy);
-    bool is_possible = !file->split.is_open && call->count >= 0 && file->view.unit_bytes > 0 &&
-                       handle(call->type) != mpi()->type_null &&
-                       (call->is_explicit || PMPI.File_get_position(call->file, &now.at) == 0) &&
-                       PMPI.Type_dup(call->type, &split.type) == 0;
-    if (is_possible) {
+    bool is_correct = !file->split.is_open && call->count >= 0 && file->view.unit_bytes > 0 &&
+                      handle(call->type) != mpi()->type_null;
+    /* From here on this rank cannot call the MPI's collective one: the others do not. */
+    *result = is_correct && !call->is_explicit ? PMPI.File_get_position(call->file, &now.at) : 0;
+    if (is_correct && *result == 0)
+        *result = PMPI.Type_dup(call->type, &split.type);
+    if (is_correct && *result == 0) {
         if (locate(file, &now, &portion) && is_within_file(file, &portion))
             outlook_begin(&file->outlook, portion.start_bytes, portion.end_bytes);
         if (!call->is_explicit)
@@ -233,6 +248,6 @@ bool informed_begin(struct file *file, const struct call *call)
         split.at = now.at;
         file->split = split;
     }
-    (void)pthread_mutex_unlock(&file->busy);
-    return is_possible;
+    file_unlock(file, call->file);
+    return is_correct;
 }

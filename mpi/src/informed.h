@@ -37,9 +37,10 @@ void informed_announce_shared(struct file *file, const struct call *call);
 /* Discloses the first copy of a new view. */
 void informed_announce_view(struct file *file);
 
-/* The beginning of a split read: discloses its portion, and moves the individual pointer behind it. False: the program is in
- * error; any other rank of a correct program begins alike, also one that reads nothing. */
-bool informed_begin(struct file *file, const struct call *call);
+/* The beginning of a split read: discloses its portion, moves the individual pointer behind it, and says what the MPI has
+ * said. False: the program is in error, and the MPI says so; on any other rank of a correct program it is true, also on one
+ * that reads nothing. */
+bool informed_begin(struct file *file, const struct call *call, int *result);
 
 /* Bytes of the call's data; 0 if they cannot be told. */
 uint64_t informed_bytes(const struct call *call);

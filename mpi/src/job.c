@@ -29,6 +29,7 @@ struct table {
 static struct table *table;
 static char name[128];
 static ino_t inode;
+static bool is_initialized; /* by this library's call */
 
 static int number(const char *const *names, size_t count)
 {
@@ -73,9 +74,9 @@ static long launcher(void)
     return getppid();
 }
 
-static uint64_t hash(const char *text)
+#define HASH_START UINT64_C(0xcbf29ce484222325) /* FNV-1a */
+static uint64_t hash(uint64_t value, const char *text)
 {
-    uint64_t value = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
     for (; text != NULL && *text != 0; text++)
         value = (value ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
     return value;
@@ -111,7 +112,7 @@ static bool has_place(int fd, int rank)
 /* NULL: it cannot be made, or another user's file has its name. */
 static struct table *map(int rank)
 {
-    struct stat about;
+    struct stat about = {0};
     int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (fd < 0)
         return NULL;
@@ -143,6 +144,16 @@ static void remove_name(void)
         (void)unlink(name);
 }
 
+/* Tells the jobs of one launcher apart. */
+static uint64_t job(void)
+{
+    static const char *const NAMES[] = {"PMIX_NAMESPACE", "PMI_JOBID", "PMI_SIZE", "PMI_SPAWNED"};
+    uint64_t value = HASH_START;
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
+        value = hash(hash(value, getenv(NAMES[i])), " ");
+    return value;
+}
+
 void job_enter(void)
 {
     static const char *const RANKS[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"};
@@ -151,9 +162,8 @@ void job_enter(void)
     long pid = launcher();
     unsigned long long ticks = began(pid);
     if (rank >= 0 && table == NULL && ticks > 0) {
-        const char *space = getenv("PMIX_NAMESPACE"); /* of several jobs of one launcher */
         (void)snprintf(name, sizeof name, SHARED "/" PREFIX "%u-%ld-%llu-%" PRIx64, (unsigned)geteuid(), pid,
-                       ticks, hash(space));
+                       ticks, job());
         if (rank == 0)
             remove_stale();
         table = map(rank);
@@ -162,7 +172,7 @@ void job_enter(void)
                                                          false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
             (void)__atomic_fetch_add(&table->entered, 1, __ATOMIC_ACQ_REL);
         else if (table != NULL)
-            (void)decide(NOT_WHOLE); /* the place is that of a rank which has ended without a word */
+            (void)decide(NOT_WHOLE); /* an earlier rank of this number has ended without MPI_Finalize */
     }
     errno = saved;
 }
@@ -182,6 +192,7 @@ static bool is_full(void)
 void job_initialized(void)
 {
     int saved = errno;
+    is_initialized = true;
     if (table != NULL && mpi()->is_known && is_full())
         remove_name(); /* all ranks have mapped it, and a killed job leaves nothing behind */
     errno = saved;
@@ -198,21 +209,21 @@ void job_leave(void)
 /* Whether all ranks of `comm` are ranks of this job, and none of one that was spawned or connected. */
 static bool is_within(word comm, word world)
 {
+    enum { CHUNK = 256 }; /* on the stack: without memory a rank would choose otherwise than the rest */
+    int own[CHUNK], others[CHUNK], count = 0;
     word all, some;
-    int count = 0;
     bool is_inside = false;
     if (PMPI.Comm_group(world, &all) != 0)
         return false;
     if (PMPI.Comm_group(comm, &some) == 0) {
-        if (PMPI.Group_size(some, &count) == 0 && count > 0) {
-            int *ranks = calloc(2 * (size_t)count, sizeof *ranks);
-            for (int i = 0; ranks != NULL && i < count; i++)
-                ranks[i] = i;
-            is_inside =
-                ranks != NULL && PMPI.Group_translate_ranks(some, count, ranks, all, ranks + count) == 0;
-            for (int i = 0; is_inside && i < count; i++)
-                is_inside = ranks[count + i] != mpi()->undefined;
-            free(ranks);
+        is_inside = PMPI.Group_size(some, &count) == 0 && count > 0;
+        for (int first = 0; is_inside && first < count; first += CHUNK) {
+            int some_ranks = count - first < CHUNK ? count - first : CHUNK;
+            for (int i = 0; i < some_ranks; i++)
+                own[i] = first + i;
+            is_inside = PMPI.Group_translate_ranks(some, some_ranks, own, all, others) == 0;
+            for (int i = 0; is_inside && i < some_ranks; i++)
+                is_inside = others[i] != mpi()->undefined;
         }
         (void)PMPI.Group_free(&some);
     }
@@ -223,8 +234,8 @@ static bool is_within(word comm, word world)
 bool job_is_whole(word comm)
 {
     const char *everywhere = getenv("FORETELL_MPI_EVERYWHERE");
+    /* Unless MPI was initialized by this library's call, there may be no world to ask for. */
     if (everywhere != NULL && strcmp(everywhere, "1") == 0)
-        return true;
-    /* Without a table MPI was not initialized by this library's call; there may be no world to ask for. */
-    return table != NULL && is_within(comm, mpi()->comm_world) && decide(is_full() ? WHOLE : NOT_WHOLE);
+        return !is_initialized || is_within(comm, mpi()->comm_world);
+    return is_initialized && table != NULL && is_within(comm, mpi()->comm_world) && decide(is_full() ? WHOLE : NOT_WHOLE);
 }

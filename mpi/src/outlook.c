@@ -82,35 +82,50 @@ uint64_t outlook_step_bytes(const struct outlook *outlook)
     return blocks > 0 ? blocks * BLOCK_BYTES : BLOCK_BYTES;
 }
 
-void outlook_bound(struct outlook *outlook, uint64_t depth_blocks, uint64_t budget_bytes)
+/* Whether the manager has taken a message. The connection is closed where there is none any more. */
+static bool is_taken(struct outlook *outlook, enum foretell_result result)
 {
-    outlook->depth_blocks = depth_blocks;
-    outlook->budget_bytes = budget_bytes;
-    uint64_t step_bytes = outlook_step_bytes(outlook);
-    if (depth_blocks == DEPTH_BY_MANAGER || step_bytes == outlook->request_bytes)
-        return;
-    outlook->request_bytes = step_bytes;
-    (void)foretell_stream_request(outlook->stream, step_bytes);
-}
-
-static void send(struct outlook *outlook, const struct foretell_segment *segments, size_t count)
-{
-    if (count == 0)
-        return;
-    enum foretell_result result =
-        foretell_stream_segments(outlook->stream, outlook->path, segments, count);
     if (result == FORETELL_NO_MANAGER) {
         foretell_stream_close(outlook->stream);
         outlook->stream = NULL;
     }
+    return result == FORETELL_SENT;
 }
 
-static void disclose(struct outlook *outlook)
+/* Sends what comes before any range: that older ones are void, and how long requests may be. False if the manager is busy, or
+ * has gone. */
+static bool is_settled(struct outlook *outlook)
 {
-    struct foretell_segment segments[SEGMENTS];
+    if (outlook->stream == NULL)
+        return false;
+    if (outlook->must_cancel) {
+        if (!is_taken(outlook, foretell_stream_cancel(outlook->stream)))
+            return false;
+        outlook->must_cancel = false;
+    }
+    uint64_t step_bytes = outlook_step_bytes(outlook);
+    if (outlook->depth_blocks != DEPTH_BY_MANAGER && step_bytes != outlook->request_bytes) {
+        if (!is_taken(outlook, foretell_stream_request(outlook->stream, step_bytes)))
+            return false;
+        outlook->request_bytes = step_bytes;
+    }
+    return true;
+}
+
+void outlook_bound(struct outlook *outlook, uint64_t depth_blocks, uint64_t budget_bytes)
+{
+    outlook->depth_blocks = depth_blocks;
+    outlook->budget_bytes = budget_bytes;
+    (void)is_settled(outlook);
+}
+
+/* The next ranges, as many as one message holds and the bounds allow. */
+static size_t fill(struct outlook *outlook, struct foretell_segment *segments, uint64_t *bytes)
+{
     size_t count = 0;
     uint64_t most;
-    while (outlook->stream != NULL && (most = room(outlook)) > 0) {
+    *bytes = 0;
+    while (count < SEGMENTS && (most = room(outlook)) > 0) {
         struct range range = next_range(outlook, most);
         if (range.length_bytes == 0) {
             outlook->end_bytes = outlook->ahead.cursor.position_bytes;
@@ -118,13 +133,29 @@ static void disclose(struct outlook *outlook)
         }
         segments[count++] =
             (struct foretell_segment){(uint64_t)range.offset_bytes, range.length_bytes};
-        outlook->disclosed_bytes += range.length_bytes;
-        if (count == SEGMENTS) {
-            send(outlook, segments, count);
-            count = 0;
-        }
+        *bytes += range.length_bytes;
     }
-    send(outlook, segments, count);
+    return count;
+}
+
+/* Sends what may be disclosed by now. What a busy manager does not take is sent after a later read. */
+static void disclose(struct outlook *outlook)
+{
+    struct foretell_segment segments[SEGMENTS];
+    uint64_t bytes;
+    while (is_settled(outlook)) {
+        struct front before = outlook->ahead;
+        size_t count = fill(outlook, segments, &bytes);
+        if (count == 0)
+            return;
+        enum foretell_result result =
+            foretell_stream_segments(outlook->stream, outlook->path, segments, count);
+        if (!is_taken(outlook, result)) {
+            outlook->ahead = before;
+            return;
+        }
+        outlook->disclosed_bytes += bytes;
+    }
 }
 
 /* Whether enough has been read for another message: a step of a bounded depth, or an eighth of the budget. */
@@ -150,8 +181,7 @@ void outlook_begin(struct outlook *outlook, uint64_t start_bytes, uint64_t end_b
 void outlook_extend(struct outlook *outlook, uint64_t end_bytes)
 {
     outlook->end_bytes = end_bytes;
-    if (outlook->stream != NULL)
-        disclose(outlook);
+    disclose(outlook);
 }
 
 void outlook_read(struct outlook *outlook, uint64_t bytes)
@@ -163,13 +193,15 @@ void outlook_read(struct outlook *outlook, uint64_t bytes)
     }
     if (outlook->read.cursor.position_bytes > outlook->ahead.cursor.position_bytes)
         outlook->ahead = outlook->read;
-    if (outlook->stream != NULL && is_due(outlook))
+    if (is_due(outlook))
         disclose(outlook);
 }
 
 void outlook_cancel(struct outlook *outlook)
 {
-    if (outlook->is_open && bytes_ahead(outlook) > 0)
-        (void)foretell_stream_cancel(outlook->stream);
+    if (outlook->is_open && bytes_ahead(outlook) > 0) {
+        outlook->must_cancel = true;
+        (void)is_settled(outlook);
+    }
     outlook->is_open = false;
 }

@@ -30,6 +30,7 @@ struct outlook {
     const struct view *view;
     uint64_t depth_blocks, budget_bytes;
     uint64_t request_bytes; /* what the manager has been asked for; 0: nothing */
+    bool must_cancel;     /* what was disclosed is void, and the manager has not been told yet */
     bool is_open;         /* `ahead` and `read` are places of one sequence of reads */
     struct front ahead;   /* all before it is disclosed */
     struct front read;    /* all before it has been read */

@@ -11,9 +11,9 @@
 
 enum counted { CALL_COLLECTIVE, CALL_INFORMED, CALL_PASSED, CALLS };
 
-/* Why the collective reads of a file are the MPI's. */
+/* Why collective reads of a file stay with the MPI. */
 enum why {
-    WHY_NOTHING, /* they are not */
+    WHY_NOTHING, /* they do not */
     WHY_METHOD,
     WHY_MODE,
     WHY_NOT_OPENED,
@@ -27,7 +27,7 @@ enum why {
 void report_why(enum why why);
 
 /* A file has been opened that is not left alone. */
-void report_opened(const struct file *file);
+void report_opened(void);
 
 /* One read has been done: by the MPI's collective, from here, or by the MPI since it was not understood. */
 void report_call(enum counted kind);

@@ -34,6 +34,12 @@ static struct foretell_segment told[1 << 20];
 static size_t told_count;
 static unsigned cancelled;
 static enum foretell_result answer = FORETELL_SENT;
+static uint64_t busy_in; /* one message in so many is not taken; 0: none */
+
+static enum foretell_result answered(void)
+{
+    return busy_in > 0 && draw(busy_in) == 0 ? FORETELL_BUSY : answer;
+}
 
 foretell_stream *foretell_stream_open(void)
 {
@@ -44,25 +50,29 @@ enum foretell_result foretell_stream_segments(foretell_stream *to, const char *p
                                               const struct foretell_segment *segments, size_t count)
 {
     assert(to == &stream && strcmp(path, "/data") == 0 && count > 0);
+    enum foretell_result result = answered();
+    if (result == FORETELL_BUSY)
+        return result;
     for (size_t i = 0; i < count; i++) {
         assert(segments[i].length_bytes > 0);
         assert(segments[i].offset_bytes + segments[i].length_bytes <= FILE_BYTES);
         told[told_count++] = segments[i];
     }
-    return answer;
+    return result;
 }
 
 enum foretell_result foretell_stream_cancel(foretell_stream *of)
 {
     assert(of == &stream);
-    cancelled++;
-    return answer;
+    enum foretell_result result = answered();
+    cancelled += result != FORETELL_BUSY;
+    return result;
 }
 
 enum foretell_result foretell_stream_request(foretell_stream *of, uint64_t bytes)
 {
     assert((of == NULL || of == &stream) && bytes >= BLOCK_BYTES);
-    return answer;
+    return answered();
 }
 
 void foretell_stream_close(foretell_stream *closed)
@@ -247,6 +257,43 @@ static void check_depth(const struct view *view, uint64_t data_bytes)
     assert(ahead == data_bytes || outlook.ahead.blocks == outlook.depth_blocks);
 }
 
+/* What a busy manager does not take is sent later: all is told once and in order, and cancelled before anything else. */
+static void check_busy(const struct view *view, uint64_t data_bytes)
+{
+    struct outlook outlook = {.stream = &stream,
+                              .path = (char *)"/data",
+                              .view = view,
+                              .depth_blocks = DEPTH_BY_MANAGER,
+                              .budget_bytes = UINT64_MAX,
+                              .file_bytes = FILE_BYTES};
+    uint64_t read_bytes = draw(data_bytes), place = 0, told_bytes = 0;
+    told_count = 0;
+    busy_in = 1 + draw(4);
+    outlook_begin(&outlook, 0, data_bytes);
+    outlook_read(&outlook, read_bytes);
+    busy_in = 0;
+    outlook_extend(&outlook, data_bytes);
+    assert(outlook.ahead.cursor.position_bytes == data_bytes);
+    for (size_t i = 0; i < told_count; i++) {
+        while (place < read_bytes && offset_of(view, place) != (int64_t)told[i].offset_bytes)
+            place++;
+        for (uint64_t j = 0; j < told[i].length_bytes; j++, place++)
+            assert(offset_of(view, place) == (int64_t)(told[i].offset_bytes + j));
+        told_bytes += told[i].length_bytes;
+    }
+    assert(place == data_bytes && told_bytes == outlook.disclosed_bytes);
+    if (read_bytes == 0)
+        return;
+    unsigned before = cancelled;
+    told_count = 0;
+    busy_in = 1;
+    outlook_begin(&outlook, 0, data_bytes);
+    assert(told_count == 0 && cancelled == before);
+    busy_in = 0;
+    outlook_extend(&outlook, data_bytes);
+    assert(told_count > 0 && cancelled == before + 1);
+}
+
 static void check_damage(const struct view *view, uint64_t data_bytes, const char *contents)
 {
     /* The file has become shorter: a read across its end says so. */
@@ -345,6 +392,7 @@ int main(int argc, char **argv)
             check_ranges(&view, data_bytes);
             check_reads(&view, data_bytes, fd, contents);
             check_depth(&view, data_bytes);
+            check_busy(&view, data_bytes);
             check_damage(&view, data_bytes, contents);
         }
         parts_free(&view.type);

@@ -99,6 +99,8 @@ impl Mpi {
             command.arg("--oversubscribe");
             // Tests in containers run as root.
             command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+            // Otherwise no more ranks than processors keep these busy while they wait.
+            command.env("OMPI_MCA_mpi_yield_when_idle", "1");
         }
         command.arg("-n").arg(ranks.to_string()).stdin(Stdio::null());
         command

@@ -71,9 +71,10 @@ static void errors(void) {
 
 static int calls_of_handler;
 
+/* A handler may use the file. */
 static void count_error(MPI_File *file, int *code, ...) {
-    (void)file;
     calls_of_handler += class_of(*code) != MPI_SUCCESS;
+    MPI_File_seek(*file, 10 * calls_of_handler, MPI_SEEK_SET);
 }
 
 /* A handler of the program's own is called as often as without the library. */
@@ -217,10 +218,45 @@ static void representations(void) {
     }
 }
 
+/* Calls that the library does not see, as those of Open MPI's Fortran: they have only the profiling names. */
+static void unseen(void) {
+    MPI_Status status;
+    MPI_Datatype type;
+    struct place to = place(3000, MPI_BYTE);
+    const char *name = scratch("unseen");
+    if (run.rank == 0) {
+        FILE *other = fopen(name, "w");
+        for (int i = 0; i < 100000; i++)
+            fputc(i % 199, other);
+        fclose(other);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Type_vector(200, 50, 50 * run.ranks, MPI_BYTE, &type);
+    MPI_Type_commit(&type);
+    MPI_File file = opened(MPI_COMM_WORLD, run.data, MPI_MODE_RDONLY, MPI_INFO_NULL);
+    tell("read_all", MPI_File_read_all(file, to.buffer, to.count, to.type, &status), &status, &to, file);
+    need(PMPI_File_set_view(file, 50 * run.rank, MPI_BYTE, type, "native", MPI_INFO_NULL), "set_view");
+    for (int turn = 0; turn < 2; turn++) {
+        int code = MPI_File_read_all(file, to.buffer, to.count, to.type, &status);
+        tell("read_all, a view that was not seen", code, &status, &to, file);
+    }
+    tell("read, a view that was not seen", MPI_File_read(file, to.buffer, to.count, to.type, &status), &status, &to, file);
+    MPI_Barrier(MPI_COMM_WORLD);
+    need(PMPI_File_close(&file), "close");
+    /* The MPI may give out the same handle. */
+    file = opened(MPI_COMM_WORLD, name, MPI_MODE_RDWR, MPI_INFO_NULL);
+    tell("read_all, another file", MPI_File_read_all(file, to.buffer, to.count, to.type, &status), &status, &to, file);
+    tell("read, another file", MPI_File_read(file, to.buffer, to.count, to.type, &status), &status, &to, file);
+    closed(MPI_COMM_WORLD, &file);
+    MPI_Type_free(&type);
+    discard(&to);
+}
+
 void handles(void) {
     errors();
     handlers();
     hints();
     questions();
     representations();
+    unseen();
 }
