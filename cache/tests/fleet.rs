@@ -143,6 +143,15 @@ impl Node {
     }
 }
 
+/// Waits for something that happens on any machine, however busy it is.
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn whole() -> Vec<u8> {
     content(9, 3_000_001)
 }
@@ -230,9 +239,7 @@ fn holder() {
     let file = session.open_found("file", opened);
     let stream = session.stream();
     stream.hint_file(&file);
-    while node.stats().leases < 16 {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    eventually("it has leases", || node.stats().leases >= 16);
     println!("holds leases");
     std::thread::sleep(Duration::from_secs(600));
 }
@@ -277,23 +284,57 @@ fn who_ends_gives_its_leases_back() {
     let file = session.open_found("file", opened);
     let stream = session.stream();
     stream.hint_file(&file);
-    while first.stats().leases < 16 {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    eventually("it has leases", || first.stats().leases >= 16);
     let origin = Origin::of(&whole, 0);
     let second = node(&url, &origin);
     std::thread::scope(|scope| {
         let reading = scope.spawn(|| second.read(&whole, 3, || {}));
-        while second.stats().waited_blocks == 0 {
+        eventually("it waits for the first one's blocks", || {
             assert!(!reading.is_finished(), "it waits for the first one's blocks");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+            second.stats().waited_blocks > 0
+        });
         drop((stream, file, session));
         let Node { fleet, cache, backend, .. } = first;
         stuck.stuck.lock().unwrap().clear(); // The requests fail.
         drop((cache, backend, fleet));
     });
     assert_eq!(second.stats().overdue_blocks, 0, "{:?}", second.stats());
+}
+
+#[test]
+fn from_a_holder_that_lives_and_never_ends_one_node_takes_each_lease_over() {
+    let Some(server) = Server::start(&[]) else { return };
+    let whole = whole();
+    let stuck = Origin::of(&whole, 0);
+    stuck.is_stuck.store(true, Ordering::SeqCst);
+    let url = server.url("?lease=1s");
+    let holder = node(&url, &stuck);
+    let opened = holder.backend.open("file").unwrap();
+    let session = holder.cache.attach(Arc::clone(&holder.backend)).session();
+    let file = session.open_found("file", opened);
+    let stream = session.stream();
+    stream.hint_file(&file);
+    eventually("it has leases", || holder.stats().leases >= 16);
+    // It asks for no more meanwhile: nothing of it is read.
+    let held = server.keys().len() as u64;
+    let origin = Origin::of(&whole, 0);
+    let nodes: Vec<Node> = (0..4).map(|_| node(&url, &origin)).collect();
+    std::thread::scope(|scope| {
+        for (seed, node) in nodes.iter().enumerate() {
+            let whole = &whole;
+            scope.spawn(move || node.read(whole, seed as u64, || {}));
+        }
+    });
+    let all: Vec<FleetStats> = nodes.iter().map(Node::stats).collect();
+    let overdue: u64 = all.iter().map(|stats| stats.overdue_blocks).sum();
+    assert!(overdue >= held, "{held} held: {all:?}");
+    // A busy machine may lose a lease or two.
+    let fetched = origin.bytes() / BLOCK as u64;
+    assert!(fetched < (whole.len() / BLOCK) as u64 + held, "{held} held, {fetched}: {all:?}");
+    drop((stream, file, session));
+    let Node { fleet, cache, backend, .. } = holder;
+    stuck.stuck.lock().unwrap().clear(); // The requests fail.
+    drop((cache, backend, fleet));
 }
 
 #[test]

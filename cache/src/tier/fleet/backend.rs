@@ -12,7 +12,7 @@ use crate::backend::{Backend, BackendError, FileInfo, Found, Listing, Object, Op
 use super::super::joint::Joint;
 use super::super::memory::Pieces;
 use super::Fleet;
-use super::block::{Block, Kept, fetch};
+use super::block::{Before, Block, Kept, fetch};
 use super::format::Named;
 
 /// A store with a [`Fleet`] in front of it, which keeps its blocks.
@@ -124,9 +124,9 @@ impl Object for FleetObject {
                 length,
                 // SAFETY: as above.
                 pieces: unsafe { Pieces::new(all.slice((from - start) as usize, length)) },
-                waits_since: None,
+                waits: None,
                 refusals: 0,
-                is_to_be_deleted: false,
+                before: Before::Nothing,
                 blanks: 0,
             }
         });

@@ -8,7 +8,7 @@ use crate::backend::{BackendError, Object, Request};
 
 use super::super::joint::Joint;
 use super::super::memory::Pieces;
-use super::format::{Checks, FileId};
+use super::format::{Checks, FileId, Token};
 use super::shared::{Put, Shared};
 
 /// An open file of a store: its origin, and the tier that keeps its blocks.
@@ -41,14 +41,39 @@ pub(super) struct Block {
     pub(super) length: usize,
     /// The request's memory for that, until the share ends.
     pub(super) pieces: Pieces,
-    /// C. Since when another node has been fetching it.
-    pub(super) waits_since: Option<Instant>,
+    /// C. Set if it has had to wait for another node.
+    pub(super) waits: Option<Waits>,
     /// D. How often its value was none.
     pub(super) refusals: u32,
-    /// D. Its value is to be deleted before it is asked for again.
-    pub(super) is_to_be_deleted: bool,
+    /// What goes before the next request for it.
+    pub(super) before: Before,
     /// How often its key was there without a value.
     pub(super) blanks: u32,
+}
+
+/// C. How long a block has waited, and for which node.
+pub(super) struct Waits {
+    /// When it began to wait.
+    pub(super) begun: Instant,
+    /// When it was first seen that the present holder has the lease.
+    pub(super) since: Instant,
+    /// The present holder; `None` while it is not known.
+    pub(super) holder: Option<Token>,
+    /// Holders that it has waited for, the present one included.
+    pub(super) holders: u32,
+    /// Whether a take-over from the present holder was tried.
+    pub(super) was_tried: bool,
+}
+
+/// What goes before a request for a block.
+#[derive(Default)]
+pub(super) enum Before {
+    #[default]
+    Nothing,
+    /// D. Its value is deleted.
+    Delete,
+    /// C. The lease is taken over from this node, if that still has it.
+    TakeOver(Token),
 }
 
 impl Block {

@@ -7,7 +7,7 @@
 //! * **B. Lease.** The block is not there: the server gives a lease to one node, which fetches the block from the origin and puts it.
 //!   The lease has a deadline, which the node extends while it fetches; if the node dies, another one gets the lease.
 //! * **C. Wait.** Another node has the lease: the block is asked for again and again, until it is there or the lease is free.
-//!   A node that has waited too long asks the origin.
+//!   From a node that takes too long, one of those that wait takes the lease over.
 //! * **D. Refused.** The value fails the check: it is deleted, and the block asked for again.
 //! * **E. Trouble.** The server does not answer, or refuses: all blocks come from the origin at once, as without the tier. The
 //!   server is tried again after pauses, which double from a second to a minute. No read waits for that.

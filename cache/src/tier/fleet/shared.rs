@@ -26,8 +26,6 @@ const LEASES_MAX: usize = 1024;
 const EXTENDED_AFTER: u32 = 3;
 /// How long closing the tier goes on to put what has come.
 const END_PATIENCE: Duration = Duration::from_secs(2);
-/// How many leases long a block is waited for, at most.
-const WAITS_LEASES: u32 = 3;
 
 #[derive(Debug, Default)]
 pub(super) struct Counts {
@@ -230,11 +228,6 @@ impl Shared {
         state.waiting.insert((Instant::now() + pause, number), block);
         drop(state);
         self.is_more.notify_one();
-    }
-
-    /// C. Whether it has been waited for long enough.
-    pub(super) fn is_overdue(&self, since: Instant) -> bool {
-        since.elapsed() > self.address.lease * WAITS_LEASES
     }
 
     /// Whether so many more bytes may wait to be put.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use redis::{Value, cmd};
 
-use super::block::{Block, fetch};
-use super::format::{Found, HEADER_BYTES, lease};
+use super::block::{Before, Block, Waits, fetch};
+use super::format::{Found, HEADER_BYTES, Token, lease};
 use super::server::{Command, Failure, Servers, has_code};
 use super::shared::{Batch, Next, Put, Shared, count};
 
@@ -18,6 +18,10 @@ use super::shared::{Batch, Next, Put, Shared, count};
 const WAIT_PART: u32 = 4;
 const WAIT_MIN: Duration = Duration::from_millis(2);
 const WAIT_MAX: Duration = Duration::from_millis(50);
+/// C. A block is waited for so many leases long before its lease is taken over: the holder lives, but its fetch takes too long.
+const WAITS_LEASES: u32 = 3;
+/// C. A block waits for so many holders, one after another. After that the store is too slow or fails for all of them.
+const HOLDERS_MAX: u32 = 4;
 /// D. How often a block is asked for again after a value that was none.
 const REFUSALS_MAX: u32 = 2;
 /// How often a key may be there without a value before the value counts as empty. A lease may have come and gone in between.
@@ -29,13 +33,17 @@ const EXTEND: &str = "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.ca
 const RELEASE: &str =
     "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0";
 
+/// Takes a lease over from its holder, if that still has it: the key, the holder's value, our value, the time in ms. Of all
+/// nodes that wait, one succeeds. The others find another holder, and wait for that one.
+const TAKE_OVER: &str = "if redis.call('GET',KEYS[1])==ARGV[1] then redis.call('SET',KEYS[1],ARGV[2],'PX',ARGV[3]) return 1 end return 0";
+
 /// What becomes of a block that was asked for.
 enum Outcome {
     Found(Vec<u8>),
     /// B. We have the lease.
     Ours,
-    /// C. Another node has it.
-    Others,
+    /// C. A node has it: this one, if it is known.
+    Others(Option<Token>),
     /// Its key is there, without a value.
     Blank,
     /// D.
@@ -125,8 +133,13 @@ impl Shared {
             let key = block.key();
             // One byte more than a block has, to see whether a value is too long.
             let last = HEADER_BYTES + block.object.length_of(block.index);
-            if block.is_to_be_deleted {
-                commands.push(Command::new(&key, &cmd("DEL").arg(&key).take()));
+            match &block.before {
+                Before::Nothing => {}
+                Before::Delete => commands.push(Command::new(&key, &cmd("DEL").arg(&key).take())),
+                Before::TakeOver(holder) => {
+                    let mut take = cmd("EVAL").arg(TAKE_OVER).arg(1).arg(&key).take();
+                    commands.push(Command::new(&key, take.arg(lease(holder)).arg(&ours).arg(ms)));
+                }
             }
             let get = cmd("GETRANGE").arg(&key).arg(0).arg(last).take();
             commands.push(Command::new(&key, &get));
@@ -171,8 +184,13 @@ impl Shared {
         let (mut ours, mut straight, mut failure) = (Vec::new(), Vec::new(), None);
         let mut found = Vec::new();
         for mut block in claims {
-            if std::mem::take(&mut block.is_to_be_deleted) {
-                replies.next();
+            match std::mem::take(&mut block.before) {
+                Before::Nothing => {}
+                Before::Delete => drop(replies.next()),
+                Before::TakeOver(_) => {
+                    let was_taken = replies.next() == Some(Value::Int(1));
+                    count(&self.counts.overdue, usize::from(was_taken));
+                }
             }
             let value = replies.next().unwrap_or_default();
             let set = block.is_whole().then(|| replies.next().unwrap_or_default());
@@ -181,7 +199,7 @@ impl Shared {
                 block.blanks += 1;
                 outcome = match block.blanks > BLANKS_MAX {
                     true => Outcome::Refused,
-                    false => Outcome::Others,
+                    false => Outcome::Others(None),
                 };
             }
             match outcome {
@@ -193,21 +211,23 @@ impl Shared {
                 Outcome::Ours => match self.has_lease(block.key()) {
                     false => ours.push(block),
                     // Another request of this process got it in the meantime.
-                    true => straight.extend(self.wait_for(block)),
+                    true => straight.extend(self.wait_for(block, Some(self.token))),
                 },
-                Outcome::Others if block.is_whole() => straight.extend(self.wait_for(block)),
+                Outcome::Others(holder) if block.is_whole() => {
+                    straight.extend(self.wait_for(block, holder));
+                }
                 Outcome::Refused => {
                     self.refused();
                     block.refusals += 1;
                     match block.refusals > REFUSALS_MAX || !block.is_whole() {
                         true => straight.push(block),
                         false => {
-                            block.is_to_be_deleted = true;
+                            block.before = Before::Delete;
                             self.wait(block, Duration::ZERO);
                         }
                     }
                 }
-                Outcome::Others | Outcome::Blank | Outcome::Straight => straight.push(block),
+                Outcome::Others(_) | Outcome::Blank | Outcome::Straight => straight.push(block),
                 Outcome::Failed(why) => {
                     failure = Some(why);
                     straight.push(block);
@@ -235,13 +255,13 @@ impl Shared {
             let length = block.object.length_of(block.index);
             return match self.checks.read((&block.object.id, block.index), length, &bytes) {
                 Found::Block(_) => Outcome::Found(bytes),
-                // From before the connection was lost, or about to be given back. Of a part there is never one.
+                // From before the connection was lost, about to be given back, or taken over. Of a part there is never one.
                 Found::Lease(token)
                     if token == self.token && block.is_whole() && !self.holds(&block.key()) =>
                 {
                     Outcome::Ours
                 }
-                Found::Lease(_) => Outcome::Others,
+                Found::Lease(token) => Outcome::Others(Some(token)),
                 Found::Wrong => Outcome::Refused,
             };
         }
@@ -260,18 +280,36 @@ impl Shared {
         }
     }
 
-    /// C. Has the block asked for again in a while. It is handed back if it is overdue.
-    fn wait_for(&self, mut block: Block) -> Option<Block> {
-        let since = *block.waits_since.get_or_insert_with(|| {
+    /// C. Has the block asked for again in a while; `holder` has its lease. The block is handed back if waiting has no use.
+    ///
+    /// A lease that is extended again and again is taken over. So for each [`WAITS_LEASES`] one node of all that wait fetches
+    /// the block too, not all of them.
+    fn wait_for(&self, mut block: Block, holder: Option<Token>) -> Option<Block> {
+        let now = Instant::now();
+        let waits = block.waits.get_or_insert_with(|| {
             count(&self.counts.waited, 1);
-            Instant::now()
+            Waits { begun: now, since: now, holder: None, holders: 0, was_tried: false }
         });
-        if self.is_overdue(since) {
-            count(&self.counts.overdue, 1);
-            return Some(block);
+        if holder.is_some() && waits.holder != holder {
+            let (begun, holders) = (waits.begun, waits.holders + 1);
+            *waits = Waits { begun, since: now, holder, holders, was_tried: false };
         }
-        let pause = (since.elapsed() / WAIT_PART).clamp(WAIT_MIN, WAIT_MAX);
-        self.wait(block, pause);
+        let is_overdue = now.duration_since(waits.since) > self.address.lease * WAITS_LEASES;
+        let pause = (now.duration_since(waits.begun) / WAIT_PART).clamp(WAIT_MIN, WAIT_MAX);
+        let holders = waits.holders;
+        match waits.holder {
+            _ if holders <= HOLDERS_MAX && !is_overdue => self.wait(block, pause),
+            Some(other) if other != self.token && holders <= HOLDERS_MAX && !waits.was_tried => {
+                waits.was_tried = true;
+                block.before = Before::TakeOver(other);
+                self.wait(block, Duration::ZERO);
+            }
+            // Too many holders, a server that permits no take-over, or another request of this process.
+            _ => {
+                count(&self.counts.overdue, 1);
+                return Some(block);
+            }
+        }
         None
     }
 }
