@@ -1,7 +1,9 @@
 //! Connections to a server or to the nodes of a cluster.
 //!
 //! An *exchange* sends commands about keys and gets their replies in order. The commands of each node go in one pipeline, and
-//! all nodes work at the same time. It takes a bounded time: a server that does not answer is a failure of the whole exchange.
+//! all nodes work at the same time. A server that is silent for [`PATIENCE`] fails the exchange, and so does one that has not
+//! sent all replies when the exchange's time is over. That is looked at between replies: one that comes byte by byte is read to
+//! its end. Looking up a host's name takes as long as the system lets it.
 //!
 //! A server that answers `CLUSTER SLOTS` is a node of a cluster. If it says that a slot has moved, the slots are asked for
 //! anew, and the commands are sent once more. Retries beyond that are the caller's affair, who rather asks the origin.
@@ -18,8 +20,10 @@ use super::address::Address;
 const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a server may be silent while we wait for it.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long an exchange may take.
-const EXCHANGE_MAX: Duration = Duration::from_secs(10);
+/// How long an exchange may take for which no program waits. With 4 MiB in it, a server is slower than 0.4 MB/s then.
+pub(super) const EXCHANGE_MAX: Duration = Duration::from_secs(10);
+/// How long an exchange may take for which programs wait. With 2 to 4 MiB in it, a server is slower than a store.
+pub(super) const DEMAND_MAX: Duration = Duration::from_secs(2);
 const SLOTS: u16 = 16384;
 
 /// A server, by host and port.
@@ -107,15 +111,25 @@ impl Servers {
         nodes.iter().map(|node| self.at_node(node, |link| link.connection.req(&packed))).collect()
     }
 
-    /// Sends commands, and waits for their replies.
+    /// Sends commands for which no program waits, and waits for their replies.
     pub(super) fn exchange(&mut self, commands: &[Command]) -> Result<Vec<Value>, Failure> {
-        let mut replies = self.exchange_again(commands)?;
+        self.exchange_within(commands, EXCHANGE_MAX)
+    }
+
+    /// Sends commands, and waits for their replies for so long.
+    pub(super) fn exchange_within(
+        &mut self,
+        commands: &[Command],
+        most: Duration,
+    ) -> Result<Vec<Value>, Failure> {
+        let until = Instant::now() + most;
+        let mut replies = self.exchange_again(commands, until)?;
         let moved: Vec<usize> =
             (0..replies.len()).filter(|&at| has_code(&replies[at], "MOVED")).collect();
         if !moved.is_empty() {
             self.slots = None;
             let again: Vec<&Command> = moved.iter().map(|&at| &commands[at]).collect();
-            for (at, reply) in moved.iter().zip(self.send(&again)?) {
+            for (at, reply) in moved.iter().zip(self.send(&again, until)?) {
                 replies[*at] = reply;
             }
         }
@@ -123,22 +137,25 @@ impl Servers {
     }
 
     /// A connection that was used before may have been closed meanwhile, so the first failure with one does not count.
-    fn exchange_again(&mut self, commands: &[Command]) -> Result<Vec<Value>, Failure> {
+    fn exchange_again(
+        &mut self,
+        commands: &[Command],
+        until: Instant,
+    ) -> Result<Vec<Value>, Failure> {
         let commands: Vec<&Command> = commands.iter().collect();
         let may_be_old = self.links.values().any(|link| !link.is_new);
         let begun = Instant::now();
-        match self.send(&commands) {
+        match self.send(&commands, until) {
             Err(_) if may_be_old && begun.elapsed() < PATIENCE / 2 => {
                 self.links.clear();
-                self.send(&commands)
+                self.send(&commands, until)
             }
             other => other,
         }
     }
 
-    fn send(&mut self, commands: &[&Command]) -> Result<Vec<Value>, Failure> {
+    fn send(&mut self, commands: &[&Command], until: Instant) -> Result<Vec<Value>, Failure> {
         self.find()?;
-        let until = Instant::now() + EXCHANGE_MAX;
         let slots = self.slots.as_ref().expect("it was found");
         let mut of_nodes: HashMap<Node, Vec<usize>> = HashMap::new();
         for (at, command) in commands.iter().enumerate() {

@@ -89,6 +89,49 @@ pub(super) enum Next {
     Orders,
 }
 
+/// E. Trouble with a server.
+///
+/// A server that answers a probe may still be too slow for blocks, or refuse them. So coming back does not end its trouble: the
+/// next pause is twice as long. It ends when exchanges go well, and have done so for as long as the longest pause.
+struct Trouble {
+    pause: Pause,
+    is_away: bool,
+    is_probing: bool,
+    /// Since when it has been back.
+    back_at: Option<Instant>,
+}
+
+impl Trouble {
+    fn new() -> Self {
+        Trouble { pause: Pause::new(PATIENCE), is_away: false, is_probing: false, back_at: None }
+    }
+
+    /// It has failed, and is left alone for a while.
+    fn begin(&mut self) {
+        (self.is_away, self.is_probing, self.back_at) = (true, false, None);
+        self.pause.begin();
+    }
+
+    /// A probe was answered.
+    fn suspend(&mut self) {
+        (self.is_away, self.is_probing, self.back_at) = (false, false, Some(Instant::now()));
+    }
+
+    /// An exchange at this time went well.
+    fn went_well(&mut self, now: Instant) {
+        let is_over = |at: Instant| now.saturating_duration_since(at) >= PATIENCE.most;
+        if !self.is_away && self.back_at.is_some_and(is_over) {
+            self.pause.went_well();
+            self.back_at = None;
+        }
+    }
+
+    /// Whether it is to be probed.
+    fn is_due(&self) -> bool {
+        self.is_away && !self.is_probing && self.pause.is_over()
+    }
+}
+
 struct State {
     demand: VecDeque<Block>,
     ahead: VecDeque<Block>,
@@ -105,12 +148,12 @@ struct State {
     deleted: Vec<String>,
     /// F. When orders are to be published, if there are any.
     orders_due: Option<Instant>,
-    is_probing: bool,
-    pause: Pause,
+    /// E.
+    trouble: Trouble,
     is_closed: bool,
     closed_at: Option<Instant>,
-    /// The last trouble, for a listener that comes later.
-    trouble: Option<String>,
+    /// The last failure, for a listener that comes later.
+    failure: Option<String>,
 }
 
 /// See the [module](self).
@@ -147,11 +190,10 @@ impl Shared {
             look_at_held: Instant::now(),
             deleted: Vec::new(),
             orders_due: None,
-            is_probing: false,
-            pause: Pause::new(PATIENCE),
+            trouble: Trouble::new(),
             is_closed: false,
             closed_at: None,
-            trouble: None,
+            failure: None,
         };
         Shared {
             orders: Mutex::new(Orders::new(&token)),
@@ -283,10 +325,9 @@ impl Shared {
     pub(super) fn failed(&self, why: String) {
         count(&self.counts.server_errors, 1);
         let mut state = self.lock();
-        state.is_probing = false;
+        state.trouble.begin();
         self.is_away.store(true, Ordering::Relaxed);
-        state.pause.begin();
-        state.trouble = Some(why.clone());
+        state.failure = Some(why.clone());
         drop(state);
         self.is_more.notify_all();
         self.teller.tell(&FleetTrouble::Away { shown: self.address.shown.clone(), why });
@@ -296,19 +337,23 @@ impl Shared {
     pub(super) fn is_back(&self) {
         self.orders().publish_anew();
         let mut state = self.lock();
-        state.is_probing = false;
-        state.trouble = None;
-        state.pause.went_well();
+        state.trouble.suspend();
+        state.failure = None;
         state.orders_due = Some(Instant::now());
         self.is_away.store(false, Ordering::Relaxed);
         drop(state);
         self.is_more.notify_all();
     }
 
+    /// E. An exchange went well.
+    pub(super) fn went_well(&self) {
+        self.lock().trouble.went_well(Instant::now());
+    }
+
     /// Tells a listener of what happened before it came.
     pub(super) fn tell_again(&self) {
-        let trouble = self.lock().trouble.clone();
-        if let Some(why) = trouble {
+        let failure = self.lock().failure.clone();
+        if let Some(why) = failure {
             self.teller.tell(&FleetTrouble::Away { shown: self.address.shown.clone(), why });
         }
     }
@@ -349,8 +394,8 @@ impl Shared {
                 let blocks = state.forget();
                 count(&self.counts.dropped, blocks);
                 self.is_put.notify_all();
-                if !state.is_closed && state.pause.is_over() && !state.is_probing {
-                    state.is_probing = true;
+                if !state.is_closed && state.trouble.is_due() {
+                    state.trouble.is_probing = true;
                     return Some(Next::Probe);
                 }
             } else {
@@ -381,8 +426,8 @@ impl Shared {
             }
             let until = match is_away {
                 // The probe's end is told.
-                true if state.is_probing => None,
-                true => state.pause.until,
+                true if state.trouble.is_probing => None,
+                true => state.trouble.pause.until,
                 false => state.next_event(self.address.lease),
             };
             state = match until {
@@ -469,5 +514,31 @@ impl State {
         let look = self.look_at_held.max(Instant::now() + lease / (8 * EXTENDED_AFTER));
         let look = (!self.held.is_empty()).then_some(look);
         [due, look, self.orders_due].into_iter().flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_answers_probes_alone_is_left_alone_longer_and_longer() {
+        let mut trouble = Trouble::new();
+        for turn in 0..8 {
+            trouble.begin();
+            assert!(trouble.is_away && !trouble.is_due());
+            // The next pause; begun again during this one, it stays as it is.
+            let next = Duration::from_secs(2 << turn).min(PATIENCE.most);
+            trouble.begin();
+            assert_eq!(trouble.pause.next, next);
+            trouble.pause.until = Some(Instant::now());
+            assert!(trouble.is_due());
+            trouble.suspend();
+            assert!(!trouble.is_away);
+            trouble.went_well(Instant::now());
+            assert_eq!(trouble.pause.next, next, "it has not gone well for long enough");
+        }
+        trouble.went_well(Instant::now() + PATIENCE.most);
+        assert_eq!(trouble.pause.next, PATIENCE.first);
     }
 }

@@ -11,7 +11,7 @@ use redis::{Value, cmd};
 
 use super::block::{Before, Block, Waits, fetch};
 use super::format::{Found, HEADER_BYTES, Token, lease};
-use super::server::{Command, Failure, Servers, has_code};
+use super::server::{Command, DEMAND_MAX, EXCHANGE_MAX, Failure, Servers, has_code};
 use super::shared::{Batch, Next, Put, Shared, count};
 
 /// C. A block is asked for again after this part of the time that it has been waited for, within these bounds.
@@ -91,7 +91,9 @@ impl Shared {
         }
         let (commands, (keys, bytes)) = (self.commands(&batch), staged(&batch));
         let Batch { claims, puts, released, extended, deleted } = batch;
-        let replies = match servers.exchange(&commands) {
+        let is_demand = claims.iter().any(|block| block.joint.is_demand());
+        let most = if is_demand { DEMAND_MAX } else { EXCHANGE_MAX };
+        let replies = match servers.exchange_within(&commands, most) {
             Ok(replies) => replies,
             Err(Failure { why }) => {
                 self.failed(why);
@@ -101,6 +103,7 @@ impl Shared {
             }
         };
         drop(commands);
+        self.went_well();
         let mut replies = replies.into_iter();
         // Of these there is nothing to be learnt: a lease that is lost is another's by now.
         let silent = deleted.len() + released.len() + extended.len();
