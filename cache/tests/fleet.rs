@@ -17,6 +17,8 @@ use foretell_cache::{Cache, CacheOptions, Segment};
 use redis::Server;
 
 const BLOCK: usize = 8192;
+/// Blocks that the cache of a node has room for.
+const CACHED: u64 = 64;
 
 /// A store that counts what it is asked for, and may keep requests waiting.
 #[derive(Clone)]
@@ -101,7 +103,7 @@ fn node(server: &str, origin: &Origin) -> Node {
     let lines = Arc::clone(&told);
     fleet.on_trouble(move |trouble| lines.lock().unwrap().push(trouble.to_string()));
     let backend: Arc<dyn Backend> = Arc::new(fleet.over("memory", Arc::new(origin.clone())));
-    let options = CacheOptions { budget_bytes: 64 * BLOCK as u64, block_bytes: BLOCK };
+    let options = CacheOptions { budget_bytes: CACHED * BLOCK as u64, block_bytes: BLOCK };
     Node { fleet, cache: Cache::new(options).unwrap(), backend, told }
 }
 
@@ -517,7 +519,7 @@ fn cluster() -> Option<Vec<Server>> {
 
 #[test]
 fn a_cluster_shares_blocks_among_its_nodes() {
-    let Some(mut servers) = cluster() else { return };
+    let Some(servers) = cluster() else { return };
     let whole = whole();
     let origin = Origin::of(&whole, 1);
     // One that is not there is passed over.
@@ -543,10 +545,63 @@ fn a_cluster_shares_blocks_among_its_nodes() {
     }
     nodes[0].read(&whole, 5, || {});
     assert_eq!(nodes[0].stats().server_errors, 0, "{:?}", nodes[0].stats());
-    // A node of it ends: reads go on.
-    servers[2].kill();
-    nodes[1].read(&whole, 6, || {});
-    assert!(nodes[1].stats().server_errors > 0, "{:?}", nodes[1].stats());
+}
+
+#[test]
+fn when_a_node_of_a_cluster_ends_blocks_of_the_others_are_shared_as_before() {
+    let Some(mut servers) = cluster() else { return };
+    let whole = whole();
+    let origin = Origin::of(&whole, 0);
+    // The address names one host, the one that ends.
+    let node = node(&servers[1].url("?lease=60s"), &origin);
+    node.read(&whole, 1, || {});
+    let (before, lost) = (node.stats(), servers[1].keys().len() as u64);
+    assert_eq!(before.server_errors, 0, "{before:?}");
+    servers[1].kill();
+    node.read(&whole, 2, || {});
+    let after = node.stats();
+    let blocks = whole.len().div_ceil(BLOCK) as u64;
+    let hits = after.hit_blocks - before.hit_blocks;
+    let missed = after.missed_blocks - before.missed_blocks;
+    assert!(missed <= lost, "{missed} of {lost} lost: {after:?}");
+    assert!(hits + missed + CACHED >= blocks, "{after:?}");
+    assert!(after.server_errors > 0, "{after:?}");
+    let lines = node.told.lock().unwrap().clone();
+    assert!(lines.len() == 1 && lines[0].contains(&servers[1].port.to_string()), "{lines:?}");
+    // When it is back, it is used again.
+    servers[1].restart();
+    let mut seed = 3;
+    eventually("the node is used again", || {
+        seed += 1;
+        node.read(&whole, seed, || {});
+        !servers[1].keys().is_empty()
+    });
+}
+
+#[test]
+fn a_cluster_that_does_not_say_where_slots_are_is_one_line() {
+    let Some(servers) = cluster() else { return };
+    for server in &servers {
+        assert_eq!(server.say(&["ACL", "SETUSER", "default", "-cluster"]), "OK");
+    }
+    let whole = whole();
+    let node = node(&servers[1].url(""), &Origin::of(&whole, 0));
+    node.read(&whole, 1, || {});
+    let lines = node.told.lock().unwrap().clone();
+    assert!(lines.len() == 1 && lines[0].contains("allow CLUSTER SLOTS"), "{lines:?}");
+}
+
+#[test]
+fn a_user_who_may_not_use_scripts_shares_blocks_and_one_line_says_so() {
+    let Some(server) = Server::start(&[]) else { return };
+    assert_eq!(server.say(&["ACL", "SETUSER", "default", "-eval"]), "OK");
+    let whole = content(9, 20 * BLOCK);
+    // Fetches take long enough for leases to be extended.
+    let node = node(&server.url("?lease=600ms"), &Origin::of(&whole, 400));
+    node.read(&whole, 1, || {});
+    let (stats, lines) = (node.stats(), node.told.lock().unwrap().clone());
+    assert!(stats.put_blocks > 0 && stats.server_errors == 0, "{stats:?}");
+    assert!(lines.len() == 1 && lines[0].contains("eval"), "{lines:?}");
 }
 
 #[test]

@@ -10,7 +10,8 @@
 //!   From a node that takes too long, one of those that wait takes the lease over.
 //! * **D. Refused.** The value fails the check: it is deleted, and the block asked for again.
 //! * **E. Trouble.** The server does not answer, or refuses: all blocks come from the origin at once, as without the tier. The
-//!   server is tried again after pauses, which double from a second to a minute. No read waits for that.
+//!   server is tried again after pauses, which double from a second to a minute. No read waits for that. Of a cluster, this is
+//!   so for the blocks of each node by itself.
 //! * **F. Full.** The server has no room, or little: what is disclosed on all machines says which blocks are worth it.
 //!
 //! So whatever becomes of the server, reads end with the right bytes; `format` says what an attacker with write access could do.
@@ -102,6 +103,16 @@ pub enum FleetTrouble {
         /// What it said.
         why: String,
     },
+    /// It refuses a command that it could be used without.
+    #[error(
+        "{shown}: {why}; it is used without that, and some blocks may be fetched more than once"
+    )]
+    Denied {
+        /// Its address, without secrets.
+        shown: String,
+        /// What it said.
+        why: String,
+    },
     /// Values failed their check.
     #[error(
         "{shown}: damaged or forged values, {so_far} so far; these blocks are fetched from the store again"
@@ -119,6 +130,7 @@ impl Kinds for FleetTrouble {
         match self {
             FleetTrouble::Away { .. } => 0,
             FleetTrouble::Refused { .. } => 1,
+            FleetTrouble::Denied { .. } => 2,
         }
     }
 }

@@ -1,18 +1,21 @@
 //! Connections to a server or to the nodes of a cluster.
 //!
-//! An *exchange* sends commands about keys and gets their replies in order. The commands of each node go in one pipeline, and
-//! all nodes work at the same time. A server that is silent for [`PATIENCE`] fails the exchange, and so does one that has not
-//! sent all replies when the exchange's time is over. That is looked at between replies: one that comes byte by byte is read to
-//! its end. Looking up a host's name takes as long as the system lets it.
+//! An *exchange* sends commands about keys and gets their replies. The commands of each node go in one pipeline, and all nodes
+//! work at the same time. A node that fails costs the replies to its own commands, and no others.
+//!
+//! A node that is silent for [`PATIENCE`] fails, and so does one that has not sent all replies when the exchange's time is over.
+//! That is looked at between replies: one that comes byte by byte is read to its end. Looking up a host's name takes as long as
+//! the system lets it.
 //!
 //! A server that answers `CLUSTER SLOTS` is a node of a cluster. If it says that a slot has moved, the slots are asked for
-//! anew, and the commands are sent once more. Retries beyond that are the caller's affair, who rather asks the origin.
+//! anew, and the commands are sent once more. Beyond that, the caller asks the origin. Any node that was known says where the
+//! slots are, so a cluster outlives the hosts of its address.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, Connection, RedisError, RedisResult, Value};
+use redis::{Cmd, Connection, RedisError, RedisResult, ServerError, Value};
 
 use super::address::Address;
 
@@ -24,20 +27,39 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) const EXCHANGE_MAX: Duration = Duration::from_secs(10);
 /// How long an exchange may take for which programs wait. With 2 to 4 MiB in it, a server is slower than a store.
 pub(super) const DEMAND_MAX: Duration = Duration::from_secs(2);
+/// How long to look for a server that says where slots are, if several do not answer. The others come first next time.
+const FIND_MAX: Duration = Duration::from_secs(3);
 const SLOTS: u16 = 16384;
 
 /// A server, by host and port.
-type Node = (String, u16);
+pub(super) type Node = (String, u16);
 
-/// A command about one key, or about none.
+/// What all threads know of the servers.
+#[derive(Default)]
+pub(super) struct Known {
+    /// Nodes that are left alone.
+    pub(super) away: HashSet<Node>,
+    /// Grows when a node fails, comes back or leaves. Then the slots are asked for anew, since another node may have them.
+    pub(super) version: u64,
+}
+
+/// A command about one key.
 pub(super) struct Command {
     packed: Vec<u8>,
     slot: u16,
+    is_vital: bool,
 }
 
 impl Command {
+    /// One that a server may refuse, and still be of use.
     pub(super) fn new(key: &str, command: &Cmd) -> Self {
-        Command { packed: command.get_packed_command(), slot: slot_of(key.as_bytes()) }
+        let packed = command.get_packed_command();
+        Command { packed, slot: slot_of(key.as_bytes()), is_vital: false }
+    }
+
+    /// One that fails the server if it refuses that for good.
+    pub(super) fn vital(key: &str, command: &Cmd) -> Self {
+        Command { is_vital: true, ..Self::new(key, command) }
     }
 }
 
@@ -59,7 +81,7 @@ impl Failure {
         Failure { why }
     }
 
-    pub(super) fn of_reply(error: &redis::ServerError) -> Self {
+    fn of_reply(error: &ServerError) -> Self {
         Failure { why: format!("{} {}", error.code(), error.details().unwrap_or_default()) }
     }
 }
@@ -69,122 +91,276 @@ struct Link {
     is_new: bool,
 }
 
-/// Which node has which slots; none of a server that is no cluster.
+/// Which node has which slots. All are the server's if it is no cluster, or does not say.
 struct Slots {
     nodes: Vec<Node>,
     /// The number of a node for each slot; `u16::MAX` for none.
     of: Vec<u16>,
+    is_alone: bool,
+}
+
+/// What has come of a probe.
+pub(super) struct Probed {
+    /// Nodes that answer, and let us in.
+    pub(super) answered: Vec<Node>,
+    /// Nodes that the cluster does not have any more.
+    pub(super) gone: Vec<Node>,
 }
 
 /// See the [module](self). Each thread has its own.
 pub(super) struct Servers {
     address: Arc<Address>,
+    known: Arc<Known>,
     links: HashMap<Node, Link>,
     /// Where commands go, once it is known.
     slots: Option<Slots>,
+    /// Servers to ask for the slots, in this order: those of the address, and the nodes that were known last.
+    hosts: Vec<Node>,
+    failures: Vec<(Node, Failure)>,
+    refusal: Option<Failure>,
 }
 
 impl Servers {
     pub(super) fn new(address: Arc<Address>) -> Self {
-        Servers { address, links: HashMap::new(), slots: None }
-    }
-
-    /// Whether all nodes answer, and let us in.
-    pub(super) fn ping(&mut self) -> Result<(), Failure> {
-        self.find()?;
-        let nodes = self.slots.as_ref().map(|slots| slots.nodes.clone()).unwrap_or_default();
-        for node in nodes {
-            let ping = redis::cmd("PING").get_packed_command();
-            let reply = self.at_node(&node, |link| link.connection.req(&ping))?;
-            if let Value::ServerError(error) = reply {
-                return Err(self.of_node(&node, Failure::of_reply(&error)));
-            }
+        let hosts = address.hosts.clone();
+        Servers {
+            address,
+            known: Arc::default(),
+            links: HashMap::new(),
+            slots: None,
+            hosts,
+            failures: Vec::new(),
+            refusal: None,
         }
-        Ok(())
     }
 
-    /// Asks each node the same. The reply of one that refuses is an error among the others.
+    /// Takes note of what other threads have found out.
+    pub(super) fn update(&mut self, known: Arc<Known>) {
+        if known.version != self.known.version {
+            self.slots = None;
+        }
+        self.known = known;
+    }
+
+    /// All nodes, if they are known.
+    pub(super) fn nodes(&self) -> &[Node] {
+        self.slots.as_ref().map_or(&[], |slots| &slots.nodes)
+    }
+
+    /// The nodes that have failed since this was called last.
+    pub(super) fn take_failures(&mut self) -> Vec<(Node, Failure)> {
+        std::mem::take(&mut self.failures)
+    }
+
+    /// The first command that we may not use, of those since this was called last.
+    pub(super) fn take_refusal(&mut self) -> Option<Failure> {
+        self.refusal.take()
+    }
+
+    /// Finds out which of these nodes are back, or which of all if there are none of these. Others have failed.
+    ///
+    /// # Errors
+    /// If none of all is back.
+    pub(super) fn probe(&mut self, nodes: &[Node]) -> Result<Probed, Failure> {
+        self.slots = None;
+        self.find()?;
+        let all = self.nodes();
+        let (asked, gone): (Vec<Node>, Vec<Node>) = match nodes {
+            [] => (all.to_vec(), Vec::new()),
+            nodes => nodes.iter().cloned().partition(|node| all.contains(node)),
+        };
+        let ping = redis::cmd("PING").get_packed_command();
+        let (mut answered, mut failed) = (Vec::new(), Vec::new());
+        for node in asked {
+            let failure = match self.ask(&node, &ping) {
+                Ok(Value::ServerError(error)) => self.of_node(&node, Failure::of_reply(&error)),
+                Ok(_) => {
+                    answered.push(node);
+                    continue;
+                }
+                Err(failure) => failure,
+            };
+            failed.push((node, failure));
+        }
+        if nodes.is_empty() && answered.is_empty() {
+            let none = || Failure { why: "the cluster has no nodes".to_owned() };
+            return Err(failed.into_iter().next().map_or_else(none, |(_, failure)| failure));
+        }
+        self.failures.extend(failed);
+        Ok(Probed { answered, gone })
+    }
+
+    /// Asks each node the same, but those that are left alone. The reply of one that refuses is an error among the others.
     pub(super) fn ask_all(&mut self, command: &Cmd) -> Result<Vec<Value>, Failure> {
         self.find()?;
-        let nodes = self.slots.as_ref().map(|slots| slots.nodes.clone()).unwrap_or_default();
         let packed = command.get_packed_command();
-        nodes.iter().map(|node| self.at_node(node, |link| link.connection.req(&packed))).collect()
-    }
-
-    /// Sends commands for which no program waits, and waits for their replies.
-    pub(super) fn exchange(&mut self, commands: &[Command]) -> Result<Vec<Value>, Failure> {
-        self.exchange_within(commands, EXCHANGE_MAX)
-    }
-
-    /// Sends commands, and waits for their replies for so long.
-    pub(super) fn exchange_within(
-        &mut self,
-        commands: &[Command],
-        most: Duration,
-    ) -> Result<Vec<Value>, Failure> {
-        let until = Instant::now() + most;
-        let mut replies = self.exchange_again(commands, until)?;
-        let moved: Vec<usize> =
-            (0..replies.len()).filter(|&at| has_code(&replies[at], "MOVED")).collect();
-        if !moved.is_empty() {
-            self.slots = None;
-            let again: Vec<&Command> = moved.iter().map(|&at| &commands[at]).collect();
-            for (at, reply) in moved.iter().zip(self.send(&again, until)?) {
-                replies[*at] = reply;
+        let mut replies = Vec::new();
+        for node in self.nodes().to_vec() {
+            if self.known.away.contains(&node) {
+                continue;
+            }
+            match self.ask(&node, &packed) {
+                Ok(reply) => replies.push(reply),
+                Err(failure) => self.failures.push((node, failure)),
             }
         }
         Ok(replies)
     }
 
-    /// A connection that was used before may have been closed meanwhile, so the first failure with one does not count.
-    fn exchange_again(
+    /// Sends commands for which no program waits, and waits for their replies. A reply that does not come is none.
+    ///
+    /// # Errors
+    /// If no server is found.
+    pub(super) fn exchange(&mut self, commands: &[Command]) -> Result<Vec<Value>, Failure> {
+        let replies = self.exchange_within(commands, EXCHANGE_MAX)?;
+        Ok(replies.into_iter().map(Option::unwrap_or_default).collect())
+    }
+
+    /// Sends commands, and waits for the replies of each node for so long. There is none from a node that fails or is left
+    /// alone, and none about a slot that no node has.
+    ///
+    /// # Errors
+    /// If no server is found.
+    pub(super) fn exchange_within(
         &mut self,
         commands: &[Command],
-        until: Instant,
-    ) -> Result<Vec<Value>, Failure> {
-        let commands: Vec<&Command> = commands.iter().collect();
-        let may_be_old = self.links.values().any(|link| !link.is_new);
+        most: Duration,
+    ) -> Result<Vec<Option<Value>>, Failure> {
+        let mut replies = vec![None; commands.len()];
+        self.send(commands, (0..commands.len()).collect(), most, &mut replies)?;
+        let has_moved =
+            |reply: &Option<Value>| reply.as_ref().is_some_and(|reply| has_code(reply, "MOVED"));
+        let moved: Vec<usize> = (0..replies.len()).filter(|&at| has_moved(&replies[at])).collect();
+        if !moved.is_empty() {
+            self.slots = None;
+            self.send(commands, moved, most, &mut replies)?;
+            if let Some(Slots { nodes, is_alone: true, .. }) = &self.slots
+                && replies.iter().any(has_moved)
+            {
+                let why = "it is a node of a cluster, and does not say which node has which slots; allow CLUSTER SLOTS";
+                self.failures.push((nodes[0].clone(), Failure { why: why.to_owned() }));
+            }
+        }
+        Ok(replies)
+    }
+
+    /// Sends the chosen commands.
+    fn send(
+        &mut self,
+        commands: &[Command],
+        chosen: Vec<usize>,
+        most: Duration,
+        replies: &mut [Option<Value>],
+    ) -> Result<(), Failure> {
+        self.find()?;
         let begun = Instant::now();
-        match self.send(&commands, until) {
-            Err(_) if may_be_old && begun.elapsed() < PATIENCE / 2 => {
-                self.links.clear();
-                self.send(&commands, until)
+        let (mut to_read, mut failed) = (Vec::new(), Vec::new());
+        for (node, of_node) in self.divided(commands, chosen) {
+            let is_old = self.is_old(&node);
+            match self.write(&node, commands, &of_node) {
+                Ok(()) => to_read.push((node, of_node, is_old)),
+                Err(failure) => failed.push((node, of_node, is_old, failure)),
+            }
+        }
+        for (node, of_node, is_old) in to_read {
+            if let Err(failure) = self.read((&node, most), commands, &of_node, replies) {
+                failed.push((node, of_node, is_old, failure));
+            }
+        }
+        for (node, of_node, is_old, mut failure) in failed {
+            // A connection that was used before may have been closed meanwhile, so its first failure does not count.
+            if is_old && begun.elapsed() < PATIENCE / 2 {
+                let written = self.write(&node, commands, &of_node);
+                match written.and_then(|()| self.read((&node, most), commands, &of_node, replies)) {
+                    Ok(()) => continue,
+                    Err(again) => failure = again,
+                }
+            }
+            self.failures.push((node, failure));
+        }
+        Ok(())
+    }
+
+    /// The commands for each node that is not left alone.
+    fn divided(&self, commands: &[Command], chosen: Vec<usize>) -> Vec<(Node, Vec<usize>)> {
+        let slots = self.slots.as_ref().expect("it was found");
+        let mut of_nodes = vec![Vec::new(); slots.nodes.len()];
+        for at in chosen {
+            if let Some(of_node) = of_nodes.get_mut(slots.number_of(commands[at].slot)) {
+                of_node.push(at);
+            }
+        }
+        let all = slots.nodes.iter().cloned().zip(of_nodes);
+        all.filter(|(node, of_node)| !of_node.is_empty() && !self.known.away.contains(node))
+            .collect()
+    }
+
+    fn write(
+        &mut self,
+        node: &Node,
+        commands: &[Command],
+        of_node: &[usize],
+    ) -> Result<(), Failure> {
+        let mut packed = Vec::new();
+        of_node.iter().for_each(|&at| packed.extend(&commands[at].packed));
+        self.at_node(node, |link| link.connection.send_packed_command(&packed))
+    }
+
+    fn read(
+        &mut self,
+        (node, most): (&Node, Duration),
+        commands: &[Command],
+        of_node: &[usize],
+        replies: &mut [Option<Value>],
+    ) -> Result<(), Failure> {
+        let begun = Instant::now();
+        for &at in of_node {
+            let reply = self.at_node(node, |link| link.connection.recv_response())?;
+            if let Value::ServerError(error) = &reply {
+                self.note_error(node, &commands[at], error);
+            }
+            replies[at] = Some(reply);
+            if begun.elapsed() > most {
+                self.links.remove(node);
+                return Err(self.of_node(node, Failure { why: "it answers too slowly".to_owned() }));
+            }
+        }
+        if let Some(link) = self.links.get_mut(node) {
+            link.is_new = false;
+        }
+        Ok(())
+    }
+
+    /// A node has answered a command with an error.
+    fn note_error(&mut self, node: &Node, command: &Command, error: &ServerError) {
+        let code = error.code();
+        if is_passing(code) || code == "WRONGTYPE" {
+            return;
+        }
+        let is_known = self.failures.iter().any(|(failed, _)| failed == node);
+        if command.is_vital && !is_known {
+            self.failures.push((node.clone(), self.of_node(node, Failure::of_reply(error))));
+        } else if !command.is_vital && ["NOPERM", "ERR"].contains(&code) {
+            self.refusal.get_or_insert_with(|| Failure::of_reply(error));
+        }
+    }
+
+    /// Asks one thing of a node. A connection that was used before may have been closed meanwhile.
+    fn ask(&mut self, node: &Node, packed: &[u8]) -> Result<Value, Failure> {
+        let (is_old, begun) = (self.is_old(node), Instant::now());
+        match self.at_node(node, |link| link.ask(packed)) {
+            Err(_) if is_old && begun.elapsed() < PATIENCE / 2 => {
+                self.at_node(node, |link| link.ask(packed))
             }
             other => other,
         }
     }
 
-    fn send(&mut self, commands: &[&Command], until: Instant) -> Result<Vec<Value>, Failure> {
-        self.find()?;
-        let slots = self.slots.as_ref().expect("it was found");
-        let mut of_nodes: HashMap<Node, Vec<usize>> = HashMap::new();
-        for (at, command) in commands.iter().enumerate() {
-            let node = slots.node_of(command.slot).ok_or_else(|| Failure {
-                why: format!("no node of the cluster has the slot {}", command.slot),
-            })?;
-            of_nodes.entry(node.clone()).or_default().push(at);
-        }
-        for (node, of_node) in &of_nodes {
-            let mut packed = Vec::new();
-            of_node.iter().for_each(|&at| packed.extend(&commands[at].packed));
-            self.at_node(node, |link| link.connection.send_packed_command(&packed))?;
-        }
-        let mut replies = vec![Value::Nil; commands.len()];
-        for (node, of_node) in &of_nodes {
-            for &at in of_node {
-                replies[at] = self.at_node(node, |link| link.connection.recv_response())?;
-                if Instant::now() > until {
-                    self.links.clear();
-                    let why = "it answers too slowly".to_owned();
-                    return Err(self.of_node(node, Failure { why }));
-                }
-            }
-        }
-        self.links.values_mut().for_each(|link| link.is_new = false);
-        Ok(replies)
+    fn is_old(&self, node: &Node) -> bool {
+        self.links.get(node).is_some_and(|link| !link.is_new)
     }
 
-    /// Does something with a node. After a failure all connections are closed: replies may be on their way in them.
+    /// Does something with a node. After a failure its connection is closed: replies may be on their way in it.
     fn at_node<T>(
         &mut self,
         node: &Node,
@@ -192,8 +368,7 @@ impl Servers {
     ) -> Result<T, Failure> {
         let done = self.link(node).and_then(act);
         done.map_err(|error| {
-            self.links.clear();
-            self.slots = None;
+            self.links.remove(node);
             self.of_node(node, Failure::of(&error))
         })
     }
@@ -218,38 +393,56 @@ impl Servers {
         Ok(self.links.get_mut(node).expect("it is there now"))
     }
 
-    /// Finds out where commands go: asks the hosts in turn until one answers.
+    /// Finds out where commands go: asks in turn until one answers. Nodes that are left alone come last.
     fn find(&mut self) -> Result<(), Failure> {
         if self.slots.is_some() {
             return Ok(());
         }
-        let address = Arc::clone(&self.address);
-        let mut first = None;
-        for host in &address.hosts {
-            match self.at_node(host, |link| {
-                link.connection.req(&redis::cmd("CLUSTER").arg("SLOTS").get_packed_command())
-            }) {
+        let (begun, mut first) = (Instant::now(), None);
+        let away = |host: &Node| self.known.away.contains(host);
+        let (away, mut hosts): (Vec<Node>, Vec<Node>) = self.hosts.iter().cloned().partition(away);
+        hosts.extend(away);
+        let command = redis::cmd("CLUSTER").arg("SLOTS").get_packed_command();
+        for host in hosts {
+            match self.ask(&host, &command) {
                 Ok(reply) => {
-                    self.slots = Some(Slots::of(host, &reply));
+                    let slots = Slots::of(&host, &reply);
+                    let all = [host].into_iter().chain(self.address.hosts.iter().cloned());
+                    let mut seen = HashSet::new();
+                    let all = all.chain(slots.nodes.iter().cloned());
+                    self.hosts = all.filter(|host| seen.insert(host.clone())).collect();
+                    self.links.retain(|node, _| seen.contains(node));
+                    self.slots = Some(slots);
                     return Ok(());
                 }
-                Err(failure) => first = first.or(Some(failure)),
+                Err(failure) => {
+                    first = first.or(Some(failure));
+                    // It comes last next time.
+                    self.hosts.retain(|other| *other != host);
+                    self.hosts.push(host);
+                }
+            }
+            if begun.elapsed() > FIND_MAX {
+                break;
             }
         }
         Err(first.unwrap_or_else(|| Failure { why: "there are no hosts".to_owned() }))
     }
 }
 
-/// One request whose reply may be an error of the server's.
-trait Asked {
-    fn req(&mut self, packed: &[u8]) -> RedisResult<Value>;
+impl Link {
+    /// One request, whose reply may be an error of the server's.
+    fn ask(&mut self, packed: &[u8]) -> RedisResult<Value> {
+        self.connection.send_packed_command(packed)?;
+        let reply = self.connection.recv_response()?;
+        self.is_new = false;
+        Ok(reply)
+    }
 }
 
-impl Asked for Connection {
-    fn req(&mut self, packed: &[u8]) -> RedisResult<Value> {
-        self.send_packed_command(packed)?;
-        self.recv_response()
-    }
+/// Whether an error of a server's is about one key for now, and says nothing about others: it is full, or a slot moves.
+fn is_passing(code: &str) -> bool {
+    ["OOM", "ASK", "MOVED", "TRYAGAIN"].contains(&code)
 }
 
 /// Whether a reply is an error with this code.
@@ -258,11 +451,12 @@ pub(super) fn has_code(reply: &Value, code: &str) -> bool {
 }
 
 impl Slots {
-    /// From the reply to `CLUSTER SLOTS`. All slots are the asked server's if it is no cluster.
+    /// From the reply to `CLUSTER SLOTS`.
     fn of(asked: &Node, reply: &Value) -> Self {
-        let alone = || Slots { nodes: vec![asked.clone()], of: vec![0; usize::from(SLOTS)] };
+        let all = |number| vec![number; usize::from(SLOTS)];
+        let alone = || Slots { nodes: vec![asked.clone()], of: all(0), is_alone: true };
         let Value::Array(ranges) = reply else { return alone() };
-        let mut slots = Slots { nodes: Vec::new(), of: vec![u16::MAX; usize::from(SLOTS)] };
+        let mut slots = Slots { nodes: Vec::new(), of: all(u16::MAX), is_alone: false };
         for range in ranges {
             let Value::Array(parts) = range else { continue };
             let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = parts.as_slice()
@@ -286,8 +480,9 @@ impl Slots {
         if slots.nodes.is_empty() { alone() } else { slots }
     }
 
-    fn node_of(&self, slot: u16) -> Option<&Node> {
-        self.nodes.get(usize::from(self.of[usize::from(slot)]))
+    /// The number of the node that has a slot; of no node if none has.
+    fn number_of(&self, slot: u16) -> usize {
+        usize::from(self.of[usize::from(slot)])
     }
 }
 
@@ -332,11 +527,13 @@ mod tests {
         let asked = ("seed".to_owned(), 1);
         let reply = Value::Array(vec![range(0, 99, "a", 2), range(100, 200, "", 3)]);
         let slots = Slots::of(&asked, &reply);
-        assert_eq!(slots.node_of(99), Some(&("a".to_owned(), 2)));
-        assert_eq!(slots.node_of(100), Some(&("seed".to_owned(), 3)));
-        assert_eq!(slots.node_of(201), None);
+        let node_of = |slots: &Slots, slot| slots.nodes.get(slots.number_of(slot)).cloned();
+        assert_eq!(node_of(&slots, 99), Some(("a".to_owned(), 2)));
+        assert_eq!(node_of(&slots, 100), Some(("seed".to_owned(), 3)));
+        assert_eq!((node_of(&slots, 201), slots.is_alone), (None, false));
         for alone in [Value::Nil, Value::Array(Vec::new())] {
-            assert_eq!(Slots::of(&asked, &alone).node_of(16383), Some(&asked));
+            let slots = Slots::of(&asked, &alone);
+            assert_eq!((node_of(&slots, 16383), slots.is_alone), (Some(asked.clone()), true));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What the threads of a shared tier have in common: queues of blocks to ask for and to put, leases, and counts.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,6 +13,7 @@ use super::address::Address;
 use super::block::Block;
 use super::format::{Checks, FileId, Token};
 use super::orders::{EVERY, Orders};
+use super::server::{Known, Node, Probed};
 
 /// Bytes that wait to be put, at most. More are not put.
 const STAGED_MAX_BYTES: usize = 64 << 20;
@@ -83,13 +84,13 @@ pub(super) enum Next {
     Exchange(Batch),
     /// E. To be fetched from the origin.
     Straight(Vec<Block>),
-    /// E. To find out whether the server is back.
-    Probe,
+    /// E. To find out whether these nodes of a cluster are back, or the server, if there are none of these.
+    Probe(Vec<Node>),
     /// F. To publish what is disclosed here, and to learn what is elsewhere.
     Orders,
 }
 
-/// E. Trouble with a server.
+/// E. Trouble with a node, or with all of them.
 ///
 /// A server that answers a probe may still be too slow for blocks, or refuse them. So coming back does not end its trouble: the
 /// next pause is twice as long. It ends when exchanges go well, and have done so for as long as the longest pause.
@@ -148,8 +149,11 @@ struct State {
     deleted: Vec<String>,
     /// F. When orders are to be published, if there are any.
     orders_due: Option<Instant>,
-    /// E.
+    /// E. With all nodes.
     trouble: Trouble,
+    /// E. With some.
+    nodes: HashMap<Node, Trouble>,
+    known: Arc<Known>,
     is_closed: bool,
     closed_at: Option<Instant>,
     /// The last failure, for a listener that comes later.
@@ -191,6 +195,8 @@ impl Shared {
             deleted: Vec::new(),
             orders_due: None,
             trouble: Trouble::new(),
+            nodes: HashMap::new(),
+            known: Arc::default(),
             is_closed: false,
             closed_at: None,
             failure: None,
@@ -237,7 +243,7 @@ impl Shared {
         }
     }
 
-    /// E. Whether the server is left alone.
+    /// E. Whether the server is left alone, or all nodes of the cluster are.
     pub(super) fn is_away(&self) -> bool {
         self.is_away.load(Ordering::Relaxed)
     }
@@ -321,11 +327,12 @@ impl Shared {
         self.is_put.notify_all();
     }
 
-    /// E. The server has failed: it is left alone for a while.
+    /// E. The server has failed, or all nodes have: it is left alone for a while.
     pub(super) fn failed(&self, why: String) {
         count(&self.counts.server_errors, 1);
         let mut state = self.lock();
         state.trouble.begin();
+        state.nodes.values_mut().for_each(|node| node.is_probing = false);
         self.is_away.store(true, Ordering::Relaxed);
         state.failure = Some(why.clone());
         drop(state);
@@ -333,21 +340,59 @@ impl Shared {
         self.teller.tell(&FleetTrouble::Away { shown: self.address.shown.clone(), why });
     }
 
-    /// E. The server is back.
-    pub(super) fn is_back(&self) {
+    /// E. A node has failed: it is left alone for a while. Blocks of other nodes are shared as before.
+    pub(super) fn node_failed(&self, node: Node, why: String, all: &[Node]) {
+        let mut state = self.lock();
+        state.nodes.entry(node).or_insert_with(Trouble::new).begin();
+        state.renew_known();
+        let is_away = |node: &Node| state.nodes.get(node).is_some_and(|trouble| trouble.is_away);
+        if all.iter().all(is_away) {
+            drop(state);
+            return self.failed(why);
+        }
+        state.failure = Some(why.clone());
+        drop(state);
+        count(&self.counts.server_errors, 1);
+        self.is_more.notify_all();
+        self.teller.tell(&FleetTrouble::Away { shown: self.address.shown.clone(), why });
+    }
+
+    /// E. A probe has found a server, or nodes.
+    pub(super) fn is_back(&self, Probed { answered, gone }: Probed) {
+        if answered.is_empty() && gone.is_empty() {
+            return;
+        }
         self.orders().publish_anew();
         let mut state = self.lock();
-        state.trouble.suspend();
-        state.failure = None;
+        for node in answered {
+            if let Some(trouble) = state.nodes.get_mut(&node) {
+                trouble.suspend();
+            }
+        }
+        gone.iter().for_each(|node| drop(state.nodes.remove(node)));
+        if state.trouble.is_away {
+            state.trouble.suspend();
+            self.is_away.store(false, Ordering::Relaxed);
+        }
+        state.renew_known();
+        if state.known.away.is_empty() {
+            state.failure = None;
+        }
         state.orders_due = Some(Instant::now());
-        self.is_away.store(false, Ordering::Relaxed);
         drop(state);
         self.is_more.notify_all();
     }
 
     /// E. An exchange went well.
     pub(super) fn went_well(&self) {
-        self.lock().trouble.went_well(Instant::now());
+        let (now, mut state) = (Instant::now(), self.lock());
+        state.trouble.went_well(now);
+        state.nodes.values_mut().for_each(|trouble| trouble.went_well(now));
+    }
+
+    /// E. Which nodes are left alone.
+    pub(super) fn known(&self) -> Arc<Known> {
+        Arc::clone(&self.lock().known)
     }
 
     /// Tells a listener of what happened before it came.
@@ -396,7 +441,7 @@ impl Shared {
                 self.is_put.notify_all();
                 if !state.is_closed && state.trouble.is_due() {
                     state.trouble.is_probing = true;
-                    return Some(Next::Probe);
+                    return Some(Next::Probe(Vec::new()));
                 }
             } else {
                 if state.is_closed {
@@ -411,6 +456,10 @@ impl Shared {
                         count(&self.counts.dropped, blocks);
                         self.is_put.notify_all();
                     }
+                }
+                let due = if state.is_closed { Vec::new() } else { state.nodes_due() };
+                if !due.is_empty() {
+                    return Some(Next::Probe(due));
                 }
                 if !state.is_closed && state.orders_due.is_some_and(|due| Instant::now() >= due) {
                     state.orders_due = None;
@@ -459,6 +508,25 @@ impl State {
         let puts = std::mem::take(&mut self.puts);
         self.staged_bytes -= puts.iter().map(|put| put.value.len()).sum::<usize>();
         puts.len()
+    }
+
+    /// E. Nodes that are to be probed now.
+    fn nodes_due(&mut self) -> Vec<Node> {
+        let due = self.nodes.iter_mut().filter(|(_, trouble)| trouble.is_due());
+        due.map(|(node, trouble)| {
+            trouble.is_probing = true;
+            node.clone()
+        })
+        .collect()
+    }
+
+    /// E. Has the threads know which nodes are left alone, if that has changed.
+    fn renew_known(&mut self) {
+        let away = self.nodes.iter().filter(|(_, trouble)| trouble.is_away);
+        let away: HashSet<Node> = away.map(|(node, _)| node.clone()).collect();
+        if away != self.known.away {
+            self.known = Arc::new(Known { away, version: self.known.version + 1 });
+        }
     }
 
     /// The next work, in this order: blocks that programs wait for; puts and leases, for which others wait; blocks that are
@@ -513,7 +581,9 @@ impl State {
         let due = self.waiting.first_key_value().map(|((due, _), _)| *due);
         let look = self.look_at_held.max(Instant::now() + lease / (8 * EXTENDED_AFTER));
         let look = (!self.held.is_empty()).then_some(look);
-        [due, look, self.orders_due].into_iter().flatten().min()
+        let away = self.nodes.values().filter(|node| node.is_away && !node.is_probing);
+        let probe = away.filter_map(|node| node.pause.until).min();
+        [due, look, probe, self.orders_due].into_iter().flatten().min()
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Value, cmd};
 
+use super::FleetTrouble;
 use super::block::{Before, Block, Waits, fetch};
 use super::format::{Found, HEADER_BYTES, Token, lease};
 use super::server::{Command, DEMAND_MAX, EXCHANGE_MAX, Failure, Servers, has_code};
@@ -50,8 +51,6 @@ enum Outcome {
     Refused,
     /// F, E. To be fetched without a lease.
     Straight,
-    /// E. The server cannot be used.
-    Failed(Failure),
 }
 
 impl Shared {
@@ -61,13 +60,14 @@ impl Shared {
         while let Some(next) = self.next() {
             let (keys, bytes) = match &next {
                 Next::Exchange(batch) => staged(batch),
-                Next::Straight(_) | Next::Probe | Next::Orders => (Vec::new(), 0),
+                Next::Straight(_) | Next::Probe(_) | Next::Orders => (Vec::new(), 0),
             };
+            servers.update(self.known());
             // A panic drops its requests, which fail as lost.
             let done = catch_unwind(AssertUnwindSafe(|| match next {
                 Next::Straight(blocks) => fetch(blocks, false),
-                Next::Probe => match servers.ping() {
-                    Ok(()) => self.is_back(),
+                Next::Probe(nodes) => match servers.probe(&nodes) {
+                    Ok(probed) => self.is_back(probed),
                     Err(Failure { why }) => self.failed(why),
                 },
                 Next::Orders => self.exchange_orders(&mut servers),
@@ -81,7 +81,22 @@ impl Shared {
                 servers = Servers::new(Arc::clone(&self.address));
                 self.are_put(keys, bytes);
             }
+            self.note_trouble(&mut servers);
         }
+    }
+
+    /// E. Takes note of what has gone wrong. Returns whether nothing has.
+    fn note_trouble(&self, servers: &mut Servers) -> bool {
+        if let Some(Failure { why }) = servers.take_refusal() {
+            let shown = self.address.shown.clone();
+            self.teller.tell(&FleetTrouble::Denied { shown, why });
+        }
+        let failures = servers.take_failures();
+        let is_well = failures.is_empty();
+        for (node, Failure { why }) in failures {
+            self.node_failed(node, why, servers.nodes());
+        }
+        is_well
     }
 
     fn exchange(&self, servers: &mut Servers, mut batch: Batch) {
@@ -103,7 +118,9 @@ impl Shared {
             }
         };
         drop(commands);
-        self.went_well();
+        if self.note_trouble(servers) {
+            self.went_well();
+        }
         let mut replies = replies.into_iter();
         // Of these there is nothing to be learnt: a lease that is lost is another's by now.
         let silent = deleted.len() + released.len() + extended.len();
@@ -130,7 +147,7 @@ impl Shared {
         for Put { key, value, .. } in &batch.puts {
             let ttl_ms = self.address.ttl.as_millis() as u64;
             let set = cmd("SET").arg(key).arg(value).arg("PX").arg(ttl_ms).take();
-            commands.push(Command::new(key, &set));
+            commands.push(Command::vital(key, &set));
         }
         for block in &batch.claims {
             let key = block.key();
@@ -145,37 +162,37 @@ impl Shared {
                 }
             }
             let get = cmd("GETRANGE").arg(&key).arg(0).arg(last).take();
-            commands.push(Command::new(&key, &get));
+            commands.push(Command::vital(&key, &get));
             if block.is_whole() {
                 let set = cmd("SET").arg(&key).arg(&ours).arg("NX").arg("PX").arg(ms).take();
-                commands.push(Command::new(&key, &set));
+                commands.push(Command::vital(&key, &set));
             }
         }
         commands
     }
 
-    fn after_puts(&self, puts: Vec<Put>, replies: &mut impl Iterator<Item = Value>) {
+    fn after_puts(&self, puts: Vec<Put>, replies: &mut impl Iterator<Item = Option<Value>>) {
         let bytes = puts.iter().map(|put| put.value.len()).sum();
         let (mut done, mut not_put) = (Vec::new(), Vec::new());
         for (Put { key, file, index, .. }, reply) in puts.into_iter().zip(replies) {
             match reply {
-                Value::Okay => {
+                Some(Value::Okay) => {
                     count(&self.counts.put, 1);
                     self.orders().is_put(file, index);
                     done.push(key);
                 }
                 // F. Others need not wait for what does not come.
-                reply => {
+                Some(reply) => {
                     count(&self.counts.declined, 1);
                     if has_code(&reply, "OOM") {
                         self.orders().is_filled(Some(1.0));
                     }
-                    if let Value::ServerError(error) = &reply
-                        && !is_passing(error.code())
-                    {
-                        self.failed(Failure::of_reply(error).why);
-                    }
                     not_put.push(key);
+                }
+                // E. Its node is away, and so is the lease.
+                None => {
+                    count(&self.counts.dropped, 1);
+                    done.push(key);
                 }
             }
         }
@@ -183,20 +200,20 @@ impl Shared {
         self.are_put(done, bytes);
     }
 
-    fn after_claims(&self, claims: Vec<Block>, replies: &mut impl Iterator<Item = Value>) {
-        let (mut ours, mut straight, mut failure) = (Vec::new(), Vec::new(), None);
+    fn after_claims(&self, claims: Vec<Block>, replies: &mut impl Iterator<Item = Option<Value>>) {
+        let (mut ours, mut straight) = (Vec::new(), Vec::new());
         let mut found = Vec::new();
         for mut block in claims {
             match std::mem::take(&mut block.before) {
                 Before::Nothing => {}
                 Before::Delete => drop(replies.next()),
                 Before::TakeOver(_) => {
-                    let was_taken = replies.next() == Some(Value::Int(1));
+                    let was_taken = replies.next().flatten() == Some(Value::Int(1));
                     count(&self.counts.overdue, usize::from(was_taken));
                 }
             }
-            let value = replies.next().unwrap_or_default();
-            let set = block.is_whole().then(|| replies.next().unwrap_or_default());
+            let value = replies.next().flatten();
+            let set = block.is_whole().then(|| replies.next().flatten()).flatten();
             let mut outcome = self.outcome(&block, value, set);
             if let Outcome::Blank = outcome {
                 block.blanks += 1;
@@ -231,27 +248,18 @@ impl Shared {
                     }
                 }
                 Outcome::Others(_) | Outcome::Blank | Outcome::Straight => straight.push(block),
-                Outcome::Failed(why) => {
-                    failure = Some(why);
-                    straight.push(block);
-                }
             }
         }
         self.have_arrived(&found);
-        if let Some(Failure { why }) = failure {
-            self.failed(why);
-        }
         fetch(ours, true);
         fetch(straight, false);
     }
 
-    fn outcome(&self, block: &Block, value: Value, set: Option<Value>) -> Outcome {
+    fn outcome(&self, block: &Block, value: Option<Value>, set: Option<Value>) -> Outcome {
         let bytes = match value {
-            Value::BulkString(bytes) => bytes,
-            Value::Nil => Vec::new(),
-            Value::ServerError(error) if error.code() == "WRONGTYPE" => return Outcome::Refused,
-            Value::ServerError(error) if is_passing(error.code()) => return Outcome::Straight,
-            Value::ServerError(error) => return Outcome::Failed(Failure::of_reply(&error)),
+            Some(Value::BulkString(bytes)) => bytes,
+            Some(Value::Nil) => Vec::new(),
+            Some(reply) if has_code(&reply, "WRONGTYPE") => return Outcome::Refused,
             _ => return Outcome::Straight,
         };
         if !bytes.is_empty() {
@@ -271,11 +279,8 @@ impl Shared {
         match set {
             Some(Value::Okay) => Outcome::Ours,
             Some(Value::Nil) => Outcome::Blank,
-            Some(Value::ServerError(error)) if !is_passing(error.code()) => {
-                Outcome::Failed(Failure::of_reply(&error))
-            }
             // F. There is no room even for a lease.
-            Some(Value::ServerError(_)) => {
+            Some(reply) if has_code(&reply, "OOM") => {
                 count(&self.counts.declined, 1);
                 Outcome::Straight
             }
@@ -321,9 +326,4 @@ impl Shared {
 fn staged(batch: &Batch) -> (Vec<String>, usize) {
     let keys = batch.puts.iter().map(|put| put.key.clone()).collect();
     (keys, batch.puts.iter().map(|put| put.value.len()).sum())
-}
-
-/// Whether an error of the server's is about one key for now, and says nothing about others: it is full, or a slot moves.
-fn is_passing(code: &str) -> bool {
-    ["OOM", "ASK", "MOVED", "TRYAGAIN"].contains(&code)
 }
