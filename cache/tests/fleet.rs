@@ -6,7 +6,7 @@ mod redis;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use foretell_cache::backend::conformance::{World, check, content};
@@ -154,6 +154,18 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Fails if a test hangs.
+fn in_time(test: impl FnOnce() + Send + 'static) {
+    let (ended, end) = mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let _ended = ended;
+        test();
+    });
+    let waited = end.recv_timeout(Duration::from_secs(300));
+    assert_ne!(waited, Err(mpsc::RecvTimeoutError::Timeout), "it hangs");
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
 fn whole() -> Vec<u8> {
     content(9, 3_000_001)
 }
@@ -274,115 +286,166 @@ fn when_the_holder_of_a_lease_dies_others_go_on_after_its_deadline() {
 
 #[test]
 fn who_ends_gives_its_leases_back() {
-    let Some(server) = Server::start(&[]) else { return };
-    let whole = whole();
-    let stuck = Origin::of(&whole, 0);
-    stuck.is_stuck.store(true, Ordering::SeqCst);
-    // Nobody would wait for the end of this lease.
-    let url = server.url("?lease=24h");
-    let first = node(&url, &stuck);
-    let session = first.cache.attach(Arc::clone(&first.backend)).session();
-    let opened = first.backend.open("file").unwrap();
-    let file = session.open_found("file", opened);
-    let stream = session.stream();
-    stream.hint_file(&file);
-    eventually("it has leases", || first.stats().leases >= 16);
-    let origin = Origin::of(&whole, 0);
-    let second = node(&url, &origin);
-    std::thread::scope(|scope| {
-        let reading = scope.spawn(|| second.read(&whole, 3, || {}));
-        eventually("it waits for the first one's blocks", || {
-            assert!(!reading.is_finished(), "it waits for the first one's blocks");
-            second.stats().waited_blocks > 0
+    in_time(|| {
+        let Some(server) = Server::start(&[]) else { return };
+        let whole = whole();
+        let stuck = Origin::of(&whole, 0);
+        stuck.is_stuck.store(true, Ordering::SeqCst);
+        // Nobody would wait for the end of this lease.
+        let url = server.url("?lease=24h");
+        let first = node(&url, &stuck);
+        let session = first.cache.attach(Arc::clone(&first.backend)).session();
+        let opened = first.backend.open("file").unwrap();
+        let file = session.open_found("file", opened);
+        let stream = session.stream();
+        stream.hint_file(&file);
+        eventually("it has leases", || first.stats().leases >= 16);
+        let origin = Origin::of(&whole, 0);
+        let second = node(&url, &origin);
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(|| second.read(&whole, 3, || {}));
+            eventually("it waits for the first one's blocks", || {
+                assert!(!reading.is_finished(), "it waits for the first one's blocks");
+                second.stats().waited_blocks > 0
+            });
+            drop((stream, file, session));
+            let Node { fleet, cache, backend, .. } = first;
+            stuck.stuck.lock().unwrap().clear(); // The requests fail.
+            drop((cache, backend, fleet));
         });
-        drop((stream, file, session));
-        let Node { fleet, cache, backend, .. } = first;
-        stuck.stuck.lock().unwrap().clear(); // The requests fail.
-        drop((cache, backend, fleet));
+        assert_eq!(second.stats().overdue_blocks, 0, "{:?}", second.stats());
     });
-    assert_eq!(second.stats().overdue_blocks, 0, "{:?}", second.stats());
 }
 
 #[test]
 fn from_a_holder_that_lives_and_never_ends_one_node_takes_each_lease_over() {
-    let Some(server) = Server::start(&[]) else { return };
-    let whole = whole();
-    let stuck = Origin::of(&whole, 0);
-    stuck.is_stuck.store(true, Ordering::SeqCst);
-    let url = server.url("?lease=1s");
-    let holder = node(&url, &stuck);
-    let opened = holder.backend.open("file").unwrap();
-    let session = holder.cache.attach(Arc::clone(&holder.backend)).session();
-    let file = session.open_found("file", opened);
-    let stream = session.stream();
-    stream.hint_file(&file);
-    eventually("it has leases", || holder.stats().leases >= 16);
-    // It asks for no more meanwhile: nothing of it is read.
-    let held = server.keys().len() as u64;
-    let origin = Origin::of(&whole, 0);
-    let nodes: Vec<Node> = (0..4).map(|_| node(&url, &origin)).collect();
-    std::thread::scope(|scope| {
-        for (seed, node) in nodes.iter().enumerate() {
-            let whole = &whole;
-            scope.spawn(move || node.read(whole, seed as u64, || {}));
-        }
+    in_time(|| {
+        let Some(server) = Server::start(&[]) else { return };
+        let whole = whole();
+        let stuck = Origin::of(&whole, 0);
+        stuck.is_stuck.store(true, Ordering::SeqCst);
+        let url = server.url("?lease=1s");
+        let holder = node(&url, &stuck);
+        let opened = holder.backend.open("file").unwrap();
+        let session = holder.cache.attach(Arc::clone(&holder.backend)).session();
+        let file = session.open_found("file", opened);
+        let stream = session.stream();
+        stream.hint_file(&file);
+        eventually("it has leases", || holder.stats().leases >= 16);
+        // It asks for no more meanwhile: nothing of it is read.
+        let held = server.keys().len() as u64;
+        let origin = Origin::of(&whole, 0);
+        let nodes: Vec<Node> = (0..4).map(|_| node(&url, &origin)).collect();
+        std::thread::scope(|scope| {
+            for (seed, node) in nodes.iter().enumerate() {
+                let whole = &whole;
+                scope.spawn(move || node.read(whole, seed as u64, || {}));
+            }
+        });
+        let all: Vec<FleetStats> = nodes.iter().map(Node::stats).collect();
+        let overdue: u64 = all.iter().map(|stats| stats.overdue_blocks).sum();
+        assert!(overdue >= held, "{held} held: {all:?}");
+        // A busy machine may lose a lease or two.
+        let fetched = origin.bytes() / BLOCK as u64;
+        assert!(fetched < (whole.len() / BLOCK) as u64 + held, "{held} held, {fetched}: {all:?}");
+        drop((stream, file, session));
+        let Node { fleet, cache, backend, .. } = holder;
+        stuck.stuck.lock().unwrap().clear(); // The requests fail.
+        drop((cache, backend, fleet));
     });
-    let all: Vec<FleetStats> = nodes.iter().map(Node::stats).collect();
-    let overdue: u64 = all.iter().map(|stats| stats.overdue_blocks).sum();
-    assert!(overdue >= held, "{held} held: {all:?}");
-    // A busy machine may lose a lease or two.
-    let fetched = origin.bytes() / BLOCK as u64;
-    assert!(fetched < (whole.len() / BLOCK) as u64 + held, "{held} held, {fetched}: {all:?}");
-    drop((stream, file, session));
-    let Node { fleet, cache, backend, .. } = holder;
-    stuck.stuck.lock().unwrap().clear(); // The requests fail.
-    drop((cache, backend, fleet));
+}
+
+/// With this variable, [`panicking`] passes the point that it names first, with the server that it names then.
+const PANICKING: &str = "FORETELL_TEST_PANICKING";
+
+#[test]
+fn a_panic_leaves_nothing_behind_that_others_wait_for() {
+    let Some(server) = Server::start(&[]) else { return };
+    for point in ["foretell-fleet", "foretell-fleet-puts"] {
+        server.say(&["FLUSHALL"]);
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args(["panicking", "--exact", "--nocapture"])
+            .env(PANICKING, format!("{point} {}", server.url("?lease=2s")))
+            .status();
+        assert!(status.unwrap().success(), "{point}");
+    }
+}
+
+#[test]
+fn panicking() {
+    let Ok(named) = std::env::var(PANICKING) else { return };
+    let (point, server) = named.split_once(' ').unwrap();
+    let (point, server) = (point.to_owned(), server.to_owned());
+    in_time(move || {
+        foretell_fault::arm(point);
+        let whole = whole();
+        let origin = Origin::of(&whole, 0);
+        let first = node(&server, &origin);
+        let session = first.cache.attach(Arc::clone(&first.backend)).session();
+        let file = session.open("file").unwrap();
+        let mut buffer = vec![0; BLOCK];
+        for (index, wanted) in whole.chunks(BLOCK).enumerate() {
+            let buffer = &mut buffer[..wanted.len()];
+            // One request fails.
+            let at = (index * BLOCK) as u64;
+            eventually("reads go on", || file.read_at(buffer, at).is_ok());
+            assert!(buffer == wanted);
+        }
+        first.fleet.settle();
+        // All leases have been given back, or end: nobody extends them.
+        let second = node(&server, &origin);
+        second.read(&whole, 3, || {});
+        let stats = second.stats();
+        assert!(stats.hit_blocks > 0 && stats.overdue_blocks == 0, "{stats:?}");
+    });
 }
 
 #[test]
 fn when_the_server_is_killed_or_hangs_reads_go_straight_to_the_origin() {
-    let Some(mut server) = Server::start(&[]) else { return };
-    let whole = whole();
-    for is_killed in [true, false] {
-        let origin = Origin::of(&whole, 2);
-        let nodes: Vec<Node> = (0..2).map(|_| node(&server.url(""), &origin)).collect();
-        let halves = AtomicU64::new(0);
-        std::thread::scope(|scope| {
-            for (seed, node) in nodes.iter().enumerate() {
-                let (whole, server, halves) = (&whole, &server, &halves);
-                scope.spawn(move || {
-                    node.read(whole, seed as u64, || {
-                        if halves.fetch_add(1, Ordering::SeqCst) == 0 {
-                            match is_killed {
-                                true => {
-                                    drop(Command::new("kill").args(["-9", &server.pid()]).status())
+    in_time(|| {
+        let Some(mut server) = Server::start(&[]) else { return };
+        let whole = whole();
+        for is_killed in [true, false] {
+            let origin = Origin::of(&whole, 2);
+            let nodes: Vec<Node> = (0..2).map(|_| node(&server.url(""), &origin)).collect();
+            let halves = AtomicU64::new(0);
+            std::thread::scope(|scope| {
+                for (seed, node) in nodes.iter().enumerate() {
+                    let (whole, server, halves) = (&whole, &server, &halves);
+                    scope.spawn(move || {
+                        node.read(whole, seed as u64, || {
+                            if halves.fetch_add(1, Ordering::SeqCst) == 0 {
+                                match is_killed {
+                                    true => drop(
+                                        Command::new("kill").args(["-9", &server.pid()]).status(),
+                                    ),
+                                    false => server.freeze(),
                                 }
-                                false => server.freeze(),
                             }
-                        }
+                        });
                     });
-                });
+                }
+            });
+            for node in &nodes {
+                let (stats, told) = (node.stats(), node.told.lock().unwrap());
+                assert!(stats.server_errors > 0, "{stats:?}");
+                assert_eq!(told.len(), 1, "one line: {told:?}");
+                assert!(
+                    told[0].starts_with(&format!("redis://127.0.0.1:{}: ", server.port)),
+                    "{told:?}"
+                );
             }
-        });
-        for node in &nodes {
-            let (stats, told) = (node.stats(), node.told.lock().unwrap());
-            assert!(stats.server_errors > 0, "{stats:?}");
-            assert_eq!(told.len(), 1, "one line: {told:?}");
-            assert!(
-                told[0].starts_with(&format!("redis://127.0.0.1:{}: ", server.port)),
-                "{told:?}"
-            );
+            assert!(origin.bytes() <= 2 * whole.len() as u64, "each node fetches what it lacks");
+            // When it is back, it is used again.
+            server.thaw();
+            server.restart();
+            let begun = Instant::now();
+            while nodes[0].stats().put_blocks == 0 || server.keys().is_empty() {
+                nodes[0].read(&whole, 9, || {});
+                assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", nodes[0].stats());
+            }
         }
-        assert!(origin.bytes() <= 2 * whole.len() as u64, "each node fetches what it lacks");
-        // When it is back, it is used again.
-        server.thaw();
-        server.restart();
-        let begun = Instant::now();
-        while nodes[0].stats().put_blocks == 0 || server.keys().is_empty() {
-            nodes[0].read(&whole, 9, || {});
-            assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", nodes[0].stats());
-        }
-    }
+    });
 }
 
 #[test]

@@ -155,12 +155,12 @@ fn put(object: &Kept, indices: std::ops::Range<u64>, filled: &Pieces) {
     for index in indices {
         let length = object.length_of(index);
         let key = object.id.key(index);
-        if object.shared.has_room(length) {
+        if let Some(staged) = object.shared.stage(length) {
             let mut value = Checks::unsealed(length);
             let header = value.len();
             value.resize(header + length, 0);
             filled.get(at, &mut value[header..]);
-            object.shared.put(Put { file: object.id, index, key, value });
+            object.shared.put(Put { file: object.id, index, key, value, staged });
         } else {
             object.shared.release([key].into_iter());
             object.shared.counts.dropped.fetch_add(1, Ordering::Relaxed);

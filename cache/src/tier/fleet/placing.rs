@@ -25,7 +25,7 @@ impl Shared {
             return;
         }
         let puts = std::mem::take(&mut batch.puts);
-        let (mut left_out, mut bytes) = (Vec::new(), 0);
+        let mut left_out = Vec::new();
         for put in puts {
             match orders.admit(&put.file, put.index) {
                 Admission::Put => batch.puts.push(put),
@@ -33,17 +33,13 @@ impl Shared {
                     batch.deleted.push(file.key(index));
                     batch.puts.push(put);
                 }
-                Admission::No => {
-                    bytes += put.value.len();
-                    left_out.push(put.key);
-                }
+                Admission::No => left_out.push(put.key),
             }
         }
         drop(orders);
         if !left_out.is_empty() {
             count(&self.counts.declined, left_out.len());
             self.release(left_out.into_iter());
-            self.are_put(Vec::new(), bytes);
         }
     }
 

@@ -53,6 +53,33 @@ pub(super) struct Put {
     pub(super) key: String,
     /// Not sealed yet.
     pub(super) value: Vec<u8>,
+    pub(super) staged: Staged,
+}
+
+/// Bytes that wait to be put, those that are on their way to the server among them.
+#[derive(Default)]
+struct Staging {
+    bytes: Mutex<usize>,
+    is_settled: Condvar,
+}
+
+/// A part of these bytes, until it is dropped: whatever becomes of a put, they are counted once.
+pub(super) struct Staged {
+    staging: Arc<Staging>,
+    bytes: usize,
+}
+
+impl Staging {
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        *self.staging.lock() -= self.bytes;
+        self.staging.is_settled.notify_all();
+    }
 }
 
 /// What a thread takes on at a time.
@@ -140,7 +167,6 @@ struct State {
     waiting: BTreeMap<(Instant, u64), Block>,
     next_wait: u64,
     puts: VecDeque<Put>,
-    staged_bytes: usize,
     /// Leases of this node, and when they were got or extended.
     held: HashMap<String, Instant>,
     released: Vec<String>,
@@ -170,8 +196,8 @@ pub(super) struct Shared {
     pub(super) teller: Teller<FleetTrouble>,
     orders: Mutex<Orders>,
     state: Mutex<State>,
+    staging: Arc<Staging>,
     is_more: Condvar,
-    is_put: Condvar,
     is_away: AtomicBool,
 }
 
@@ -188,7 +214,6 @@ impl Shared {
             waiting: BTreeMap::new(),
             next_wait: 0,
             puts: VecDeque::new(),
-            staged_bytes: 0,
             held: HashMap::new(),
             released: Vec::new(),
             look_at_held: Instant::now(),
@@ -210,8 +235,8 @@ impl Shared {
             counts: Counts::default(),
             teller: Teller::default(),
             state: Mutex::new(state),
+            staging: Arc::default(),
             is_more: Condvar::new(),
-            is_put: Condvar::new(),
             is_away: AtomicBool::new(false),
         }
     }
@@ -278,17 +303,21 @@ impl Shared {
         self.is_more.notify_one();
     }
 
-    /// Whether so many more bytes may wait to be put.
-    pub(super) fn has_room(&self, bytes: usize) -> bool {
-        let state = self.lock();
-        !state.is_closed && !self.is_away() && state.staged_bytes + bytes <= STAGED_MAX_BYTES
+    /// Takes room for so many more bytes that wait to be put, if there is any.
+    pub(super) fn stage(&self, bytes: usize) -> Option<Staged> {
+        if self.lock().is_closed || self.is_away() {
+            return None;
+        }
+        let mut staged = self.staging.lock();
+        if *staged + bytes > STAGED_MAX_BYTES {
+            return None;
+        }
+        *staged += bytes;
+        Some(Staged { staging: Arc::clone(&self.staging), bytes })
     }
 
     pub(super) fn put(&self, put: Put) {
-        let mut state = self.lock();
-        state.staged_bytes += put.value.len();
-        state.puts.push_back(put);
-        drop(state);
+        self.lock().puts.push_back(put);
         self.is_more.notify_one();
     }
 
@@ -316,15 +345,20 @@ impl Shared {
         self.is_more.notify_one();
     }
 
-    /// Ends puts: these keys have their values, and these have not got them.
-    pub(super) fn are_put(&self, done: Vec<String>, bytes: usize) {
+    /// Forgets leases: the keys have their values, or the leases are lost.
+    pub(super) fn forget_leases<'a>(&self, keys: impl Iterator<Item = &'a str>) {
         let mut state = self.lock();
-        state.staged_bytes -= bytes;
-        for key in done {
-            state.held.remove(&key);
-        }
+        keys.for_each(|key| drop(state.held.remove(key)));
+    }
+
+    /// A thread has panicked. What it was about to do for leases and probes is not done.
+    pub(super) fn recover(&self) {
+        let mut state = self.lock();
+        state.give_leases_back();
+        state.trouble.is_probing = false;
+        state.nodes.values_mut().for_each(|node| node.is_probing = false);
         drop(state);
-        self.is_put.notify_all();
+        self.is_more.notify_all();
     }
 
     /// E. The server has failed, or all nodes have: it is left alone for a while.
@@ -418,9 +452,10 @@ impl Shared {
     }
 
     pub(super) fn settle(&self) {
-        let mut state = self.lock();
-        while state.staged_bytes > 0 {
-            state = self.is_put.wait(state).unwrap_or_else(PoisonError::into_inner);
+        let mut staged = self.staging.lock();
+        while *staged > 0 {
+            let waited = self.staging.is_settled.wait(staged);
+            staged = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -438,7 +473,6 @@ impl Shared {
             if is_away {
                 let blocks = state.forget();
                 count(&self.counts.dropped, blocks);
-                self.is_put.notify_all();
                 if !state.is_closed && state.trouble.is_due() {
                     state.trouble.is_probing = true;
                     return Some(Next::Probe(Vec::new()));
@@ -446,15 +480,10 @@ impl Shared {
             } else {
                 if state.is_closed {
                     // Those who wait for what is still being fetched here are not to wait for a deadline.
-                    let held = std::mem::take(&mut state.held);
-                    let puts: Vec<&str> = state.puts.iter().map(|put| put.key.as_str()).collect();
-                    let held: Vec<String> =
-                        held.into_keys().filter(|key| !puts.contains(&key.as_str())).collect();
-                    state.released.extend(held);
+                    state.give_leases_back();
                     if state.closed_at.is_some_and(|at| at.elapsed() > END_PATIENCE) {
                         let blocks = state.forget();
                         count(&self.counts.dropped, blocks);
-                        self.is_put.notify_all();
                     }
                 }
                 let due = if state.is_closed { Vec::new() } else { state.nodes_due() };
@@ -505,9 +534,16 @@ impl State {
         self.held.clear();
         self.released.clear();
         self.deleted.clear();
-        let puts = std::mem::take(&mut self.puts);
-        self.staged_bytes -= puts.iter().map(|put| put.value.len()).sum::<usize>();
-        puts.len()
+        std::mem::take(&mut self.puts).len()
+    }
+
+    /// Gives leases back, except those of blocks that are queued to be put.
+    fn give_leases_back(&mut self) {
+        let puts: HashSet<&str> = self.puts.iter().map(|put| put.key.as_str()).collect();
+        let held = std::mem::take(&mut self.held);
+        let (kept, given) = held.into_iter().partition(|(key, _)| puts.contains(key.as_str()));
+        self.held = kept;
+        self.released.extend(HashMap::into_keys(given));
     }
 
     /// E. Nodes that are to be probed now.

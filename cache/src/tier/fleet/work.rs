@@ -58,12 +58,8 @@ impl Shared {
     pub(super) fn serve(&self) {
         let mut servers = Servers::new(Arc::clone(&self.address));
         while let Some(next) = self.next() {
-            let (keys, bytes) = match &next {
-                Next::Exchange(batch) => staged(batch),
-                Next::Straight(_) | Next::Probe(_) | Next::Orders => (Vec::new(), 0),
-            };
             servers.update(self.known());
-            // A panic drops its requests, which fail as lost.
+            // A panic drops its requests, which fail as lost, and its puts.
             let done = catch_unwind(AssertUnwindSafe(|| match next {
                 Next::Straight(blocks) => fetch(blocks, false),
                 Next::Probe(nodes) => match servers.probe(&nodes) {
@@ -79,7 +75,7 @@ impl Shared {
             if done.is_err() {
                 // Nothing is known of the connections either.
                 servers = Servers::new(Arc::clone(&self.address));
-                self.are_put(keys, bytes);
+                self.recover();
             }
             self.note_trouble(&mut servers);
         }
@@ -104,7 +100,7 @@ impl Shared {
         for put in &mut batch.puts {
             self.checks.seal(&put.file, put.index, &mut put.value);
         }
-        let (commands, (keys, bytes)) = (self.commands(&batch), staged(&batch));
+        let commands = self.commands(&batch);
         let Batch { claims, puts, released, extended, deleted } = batch;
         let is_demand = claims.iter().any(|block| block.joint.is_demand());
         let most = if is_demand { DEMAND_MAX } else { EXCHANGE_MAX };
@@ -113,7 +109,7 @@ impl Shared {
             Err(Failure { why }) => {
                 self.failed(why);
                 count(&self.counts.dropped, puts.len());
-                self.are_put(keys, bytes);
+                self.forget_leases(puts.iter().map(|put| put.key.as_str()));
                 return fetch(claims, false);
             }
         };
@@ -172,14 +168,13 @@ impl Shared {
     }
 
     fn after_puts(&self, puts: Vec<Put>, replies: &mut impl Iterator<Item = Option<Value>>) {
-        let bytes = puts.iter().map(|put| put.value.len()).sum();
         let (mut done, mut not_put) = (Vec::new(), Vec::new());
-        for (Put { key, file, index, .. }, reply) in puts.into_iter().zip(replies) {
+        for (put, reply) in puts.iter().zip(replies) {
             match reply {
                 Some(Value::Okay) => {
                     count(&self.counts.put, 1);
-                    self.orders().is_put(file, index);
-                    done.push(key);
+                    self.orders().is_put(put.file, put.index);
+                    done.push(put.key.as_str());
                 }
                 // F. Others need not wait for what does not come.
                 Some(reply) => {
@@ -187,17 +182,20 @@ impl Shared {
                     if has_code(&reply, "OOM") {
                         self.orders().is_filled(Some(1.0));
                     }
-                    not_put.push(key);
+                    not_put.push(put.key.clone());
                 }
                 // E. Its node is away, and so is the lease.
                 None => {
                     count(&self.counts.dropped, 1);
-                    done.push(key);
+                    done.push(put.key.as_str());
                 }
             }
         }
         self.release(not_put.into_iter());
-        self.are_put(done, bytes);
+        self.forget_leases(done.into_iter());
+        if !puts.is_empty() {
+            foretell_fault::point("foretell-fleet-puts");
+        }
     }
 
     fn after_claims(&self, claims: Vec<Block>, replies: &mut impl Iterator<Item = Option<Value>>) {
@@ -320,10 +318,4 @@ impl Shared {
         }
         None
     }
-}
-
-/// What a batch puts: keys, and the bytes that waited for it.
-fn staged(batch: &Batch) -> (Vec<String>, usize) {
-    let keys = batch.puts.iter().map(|put| put.key.clone()).collect();
-    (keys, batch.puts.iter().map(|put| put.value.len()).sum())
 }
