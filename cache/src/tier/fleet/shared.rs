@@ -167,6 +167,8 @@ struct State {
     waiting: BTreeMap<(Instant, u64), Block>,
     next_wait: u64,
     puts: VecDeque<Put>,
+    /// Whether puts and leases go with the next blocks that programs wait for.
+    is_puts_turn: bool,
     /// Leases of this node, and when they were got or extended.
     held: HashMap<String, Instant>,
     released: Vec<String>,
@@ -214,6 +216,7 @@ impl Shared {
             waiting: BTreeMap::new(),
             next_wait: 0,
             puts: VecDeque::new(),
+            is_puts_turn: false,
             held: HashMap::new(),
             released: Vec::new(),
             look_at_held: Instant::now(),
@@ -463,62 +466,76 @@ impl Shared {
     pub(super) fn next(&self) -> Option<Next> {
         let mut state = self.lock();
         loop {
-            let is_away = self.is_away();
-            if is_away || state.is_closed {
-                let blocks = state.all_blocks();
-                if !blocks.is_empty() {
-                    return Some(Next::Straight(blocks));
+            let next = match self.is_away() {
+                true => self.next_while_away(&mut state),
+                false => self.next_exchange(&mut state),
+            };
+            if let Some(next) = next {
+                // What came at once woke one thread, but may be work for several.
+                if state.has_more() {
+                    self.is_more.notify_one();
                 }
-            }
-            if is_away {
-                let blocks = state.forget();
-                count(&self.counts.dropped, blocks);
-                if !state.is_closed && state.trouble.is_due() {
-                    state.trouble.is_probing = true;
-                    return Some(Next::Probe(Vec::new()));
-                }
-            } else {
-                if state.is_closed {
-                    // Those who wait for what is still being fetched here are not to wait for a deadline.
-                    state.give_leases_back();
-                    if state.closed_at.is_some_and(|at| at.elapsed() > END_PATIENCE) {
-                        let blocks = state.forget();
-                        count(&self.counts.dropped, blocks);
-                    }
-                }
-                let due = if state.is_closed { Vec::new() } else { state.nodes_due() };
-                if !due.is_empty() {
-                    return Some(Next::Probe(due));
-                }
-                if !state.is_closed && state.orders_due.is_some_and(|due| Instant::now() >= due) {
-                    state.orders_due = None;
-                    return Some(Next::Orders);
-                }
-                let batch = state.batch(self.block_bytes, self.address.lease);
-                if !batch.is_empty() {
-                    return Some(Next::Exchange(batch));
-                }
+                return Some(next);
             }
             if state.is_closed {
                 return None;
             }
-            let until = match is_away {
-                // The probe's end is told.
-                true if state.trouble.is_probing => None,
-                true => state.trouble.pause.until,
-                false => state.next_event(self.address.lease),
-            };
-            state = match until {
-                None => self.is_more.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(until) => {
-                    let left = until.saturating_duration_since(Instant::now());
-                    // A bit longer than that: a pause is over after its end.
-                    let left = left + Duration::from_micros(100);
-                    let waited = self.is_more.wait_timeout(state, left);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
+            state = self.wait_for_more(state);
         }
+    }
+
+    /// E. Work that needs no server, and the next probe.
+    fn next_while_away(&self, state: &mut State) -> Option<Next> {
+        let blocks = state.all_blocks();
+        if !blocks.is_empty() {
+            return Some(Next::Straight(blocks));
+        }
+        count(&self.counts.dropped, state.forget());
+        if state.is_closed || !state.trouble.is_due() {
+            return None;
+        }
+        state.trouble.is_probing = true;
+        Some(Next::Probe(Vec::new()))
+    }
+
+    fn next_exchange(&self, state: &mut State) -> Option<Next> {
+        if state.is_closed {
+            let blocks = state.all_blocks();
+            if !blocks.is_empty() {
+                return Some(Next::Straight(blocks));
+            }
+            // Other nodes are not to wait for the deadlines of what is still being fetched here.
+            state.give_leases_back();
+            if state.closed_at.is_some_and(|at| at.elapsed() > END_PATIENCE) {
+                count(&self.counts.dropped, state.forget());
+            }
+        } else {
+            let due = state.nodes_due();
+            if !due.is_empty() {
+                return Some(Next::Probe(due));
+            }
+            if state.orders_due.is_some_and(|due| Instant::now() >= due) {
+                state.orders_due = None;
+                return Some(Next::Orders);
+            }
+        }
+        let batch = state.batch(self.block_bytes, self.address.lease);
+        (!batch.is_empty()).then_some(Next::Exchange(batch))
+    }
+
+    fn wait_for_more<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let until = match self.is_away() {
+            // The probe's end is told.
+            true if state.trouble.is_probing => None,
+            true => state.trouble.pause.until,
+            false => state.next_event(self.address.lease),
+        };
+        let Some(until) = until else {
+            return self.is_more.wait(state).unwrap_or_else(PoisonError::into_inner);
+        };
+        // A bit longer than that: a pause is over after its end.
+        let left = until.saturating_duration_since(Instant::now()) + Duration::from_micros(100);
+        self.is_more.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
@@ -565,8 +582,20 @@ impl State {
         }
     }
 
+    /// Whether there is work for another thread now. Blocks that are due again wake one by themselves.
+    fn has_more(&self) -> bool {
+        !(self.demand.is_empty()
+            && self.ahead.is_empty()
+            && self.puts.is_empty()
+            && self.released.is_empty()
+            && self.deleted.is_empty())
+    }
+
     /// The next work, in this order: blocks that programs wait for; puts and leases, for which others wait; blocks that are
     /// due again; blocks ahead of programs.
+    ///
+    /// The replies of an exchange come all at once. So blocks that programs wait for go alone, but every other time: puts and
+    /// leases are not to starve.
     fn batch(&mut self, block_bytes: usize, lease: Duration) -> Batch {
         let now = Instant::now();
         let most = (BATCH_BYTES / block_bytes).clamp(1, BATCH_BLOCKS);
@@ -575,6 +604,10 @@ impl State {
             && let Some(block) = self.demand.pop_front()
         {
             batch.claims.push(block);
+        }
+        self.is_puts_turn = !batch.claims.is_empty() && !self.is_puts_turn;
+        if self.is_puts_turn {
+            return batch;
         }
         let mut bytes = 0;
         while bytes < BATCH_BYTES
@@ -588,7 +621,6 @@ impl State {
         let deleted = self.deleted.len().min(LEASES_MAX);
         batch.deleted = self.deleted.drain(..deleted).collect();
         if now >= self.look_at_held && !self.held.is_empty() {
-            self.look_at_held = now + lease / (2 * EXTENDED_AFTER);
             let is_due = |at: &Instant| now.duration_since(*at) > lease / EXTENDED_AFTER;
             let due = self.held.iter_mut().filter(|(_, at)| is_due(at)).take(LEASES_MAX);
             batch.extended = due
@@ -597,6 +629,10 @@ impl State {
                     key.clone()
                 })
                 .collect();
+            // If these are as many as there may be, there are more.
+            if batch.extended.len() < LEASES_MAX {
+                self.look_at_held = now + lease / (2 * EXTENDED_AFTER);
+            }
         }
         while batch.claims.len() < most
             && let Some(first) = self.waiting.first_entry()
@@ -625,7 +661,108 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
+    use super::super::super::joint::Joint;
+    use super::super::super::memory::Pieces;
+    use super::super::block::{Before, Kept};
+    use super::super::format::Named;
     use super::*;
+    use crate::backend::memory::MemoryBackend;
+    use crate::backend::{Backend, Environment, Request};
+
+    const BLOCK: usize = 4096;
+
+    fn shared() -> Arc<Shared> {
+        let none = Environment::of([]);
+        let address = Address::parse("redis://host", Some(&none)).unwrap();
+        Arc::new(Shared::new(address, BLOCK))
+    }
+
+    fn file(shared: &Shared) -> FileId {
+        let named = Named { store: "s", path: "file", version: b"1" };
+        shared.checks.file(named, 1 << 30, BLOCK)
+    }
+
+    fn block(shared: &Arc<Shared>, index: u64) -> Block {
+        let files = MemoryBackend::new();
+        files.put("file", &b"bytes"[..]);
+        let (id, origin) = (file(shared), files.open("file").unwrap().object);
+        let object = Kept { shared: Arc::clone(shared), id, size_bytes: 1 << 30, origin };
+        // SAFETY: there are no parts.
+        let request = unsafe { Request::new(0, true, Vec::new(), Box::new(|_| ())) };
+        Block {
+            joint: Arc::new(Joint::new(request, 1)),
+            object: Arc::new(object),
+            index,
+            from: 0,
+            length: BLOCK,
+            // SAFETY: there are none.
+            pieces: unsafe { Pieces::new(Vec::new()) },
+            waits: None,
+            refusals: 0,
+            before: Before::Nothing,
+            blanks: 0,
+        }
+    }
+
+    fn put(shared: &Shared, index: u64) {
+        let (file, staged) = (file(shared), shared.stage(BLOCK).unwrap());
+        shared.put(Put { file, index, key: file.key(index), value: vec![0; BLOCK], staged });
+    }
+
+    #[test]
+    fn blocks_that_programs_wait_for_go_without_puts_every_other_time() {
+        let shared = shared();
+        let mut counts = Vec::new();
+        for index in 0..4 {
+            shared.ask(vec![block(&shared, index)], true).ok().unwrap();
+            put(&shared, index);
+            let Some(Next::Exchange(batch)) = shared.next() else { panic!("an exchange") };
+            counts.push((batch.claims.len(), batch.puts.len()));
+        }
+        assert_eq!(counts, [(1, 0), (1, 2), (1, 0), (1, 2)]);
+        put(&shared, 9);
+        let Some(Next::Exchange(batch)) = shared.next() else { panic!("an exchange") };
+        assert_eq!((batch.claims.len(), batch.puts.len()), (0, 1));
+        drop(batch);
+        shared.settle();
+    }
+
+    #[test]
+    fn what_comes_at_once_wakes_as_many_threads_as_it_is_work_for() {
+        let shared = shared();
+        let (sender, taken) = mpsc::channel();
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let (shared, sender) = (Arc::clone(&shared), sender.clone());
+                std::thread::spawn(move || {
+                    let Some(Next::Exchange(batch)) = shared.next() else { panic!("an exchange") };
+                    sender.send(batch.claims.len()).unwrap();
+                })
+            })
+            .collect();
+        // So that they wait. If they do not yet, this tests less.
+        std::thread::sleep(Duration::from_millis(100));
+        let blocks = (0..3 * BATCH_BLOCKS as u64).map(|index| block(&shared, index)).collect();
+        shared.ask(blocks, true).ok().unwrap();
+        for _ in 0..3 {
+            assert_eq!(taken.recv_timeout(Duration::from_secs(60)), Ok(BATCH_BLOCKS));
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+
+    #[test]
+    fn more_leases_than_one_exchange_extends_are_extended_at_once() {
+        let shared = shared();
+        let long_ago = Instant::now() - 2 * shared.address.lease / EXTENDED_AFTER;
+        let held = (0..2 * LEASES_MAX + 1).map(|key| (key.to_string(), long_ago)).collect();
+        shared.lock().held = held;
+        for left in [LEASES_MAX, LEASES_MAX, 1] {
+            let Some(Next::Exchange(batch)) = shared.next() else { panic!("an exchange") };
+            assert_eq!(batch.extended.len(), left);
+        }
+    }
 
     #[test]
     fn a_server_that_answers_probes_alone_is_left_alone_longer_and_longer() {
