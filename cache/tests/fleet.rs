@@ -535,6 +535,22 @@ fn damaged_cut_and_swapped_values_are_never_served() {
 }
 
 #[test]
+fn blocks_that_no_node_could_put_are_fetched_at_once() {
+    let Some(server) = Server::start(&[]) else { return };
+    let whole = whole();
+    let origin = Origin::of(&whole, 0);
+    let url = server.url("?lease=24h");
+    node(&url, &origin).read(&whole, 1, || {});
+    let script = "for _, key in ipairs(redis.call('KEYS', 'foretell:*')) do redis.call('SET', key, 'ftl-not1') end";
+    server.say(&["EVAL", script, "0"]);
+    let reader = node(&url, &origin);
+    reader.read(&whole, 2, || {});
+    let stats = reader.stats();
+    assert_eq!((stats.waited_blocks, stats.refused_values, stats.leases), (0, 0, 0), "{stats:?}");
+    assert!(stats.missed_blocks >= whole.len().div_ceil(BLOCK) as u64, "{stats:?}");
+}
+
+#[test]
 fn a_full_server_keeps_what_it_can() {
     for policy in ["noeviction", "allkeys-lru"] {
         let options = ["--maxmemory", "3mb", "--maxmemory-policy", policy];

@@ -162,7 +162,7 @@ fn put(object: &Kept, indices: std::ops::Range<u64>, filled: &Pieces) {
             filled.get(at, &mut value[header..]);
             object.shared.put(Put { file: object.id, index, key, value, staged });
         } else {
-            object.shared.release([key].into_iter());
+            object.shared.release_unkept([key].into_iter());
             object.shared.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }
         at += length;

@@ -4,6 +4,7 @@
 //! key     foretell:1:FILE:INDEX       FILE: 40 hexadecimal digits, INDEX: of the block, hexadecimal
 //! block   magic 8 | bytes u32 | kind u32 | check 32 | the block's bytes         little endian
 //! lease   magic 8 | token 16          the block is being fetched by the node with this token
+//! unkept  magic 8                     the block has been fetched, and is not kept here
 //! ```
 //!
 //! A file's id is the SHA-256 of all that identifies a version of it: address of the store, path, version, size, size of a
@@ -23,6 +24,8 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_seed};
 pub(super) const HEADER_BYTES: usize = 48;
 const BLOCK: [u8; 8] = *b"ftl-blk1";
 const LEASE: [u8; 8] = *b"ftl-get1";
+/// The value that takes the place of a lease for a moment if the block is not put.
+pub(super) const UNKEPT: [u8; 8] = *b"ftl-not1";
 const CHECK_BYTES: usize = 32;
 /// Bytes of a file's id in its keys: 160 bits, so that two files do not collide.
 const KEY_BYTES: usize = 20;
@@ -52,7 +55,9 @@ pub(super) enum Found<'a> {
     Block(&'a [u8]),
     /// The node with this token fetches it.
     Lease(Token),
-    /// Neither.
+    /// A node has fetched it, and could not put it.
+    Unkept,
+    /// None of these.
     Wrong,
 }
 
@@ -128,6 +133,9 @@ impl Checks {
     ) -> Found<'a> {
         if let Some(token) = value.strip_prefix(&LEASE) {
             return token.try_into().map_or(Found::Wrong, Found::Lease);
+        }
+        if value == UNKEPT {
+            return Found::Unkept;
         }
         let Some((header, bytes)) = value.split_at_checked(HEADER_BYTES) else {
             return Found::Wrong;
@@ -237,5 +245,7 @@ mod tests {
         let token = [7; 16];
         assert_eq!(with.read((&file, 0), 6, &lease(&token)), Found::Lease(token));
         assert_eq!(with.read((&file, 0), 6, &lease(&token)[..23]), Found::Wrong);
+        assert_eq!(with.read((&file, 0), 6, &UNKEPT), Found::Unkept);
+        assert_eq!(with.read((&file, 0), 6, b"ftl-not1 "), Found::Wrong);
     }
 }

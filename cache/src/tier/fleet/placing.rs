@@ -39,7 +39,7 @@ impl Shared {
         drop(orders);
         if !left_out.is_empty() {
             count(&self.counts.declined, left_out.len());
-            self.release(left_out.into_iter());
+            self.release_unkept(left_out.into_iter());
         }
     }
 

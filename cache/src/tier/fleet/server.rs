@@ -340,7 +340,7 @@ impl Servers {
         let is_known = self.failures.iter().any(|(failed, _)| failed == node);
         if command.is_vital && !is_known {
             self.failures.push((node.clone(), self.of_node(node, Failure::of_reply(error))));
-        } else if !command.is_vital && ["NOPERM", "ERR"].contains(&code) {
+        } else if !command.is_vital && is_refusal(error) {
             self.refusal.get_or_insert_with(|| Failure::of_reply(error));
         }
     }
@@ -438,6 +438,12 @@ impl Link {
         self.is_new = false;
         Ok(reply)
     }
+}
+
+/// Whether a server has not run a command, and never will: we lack the right, or it has no command of that name.
+fn is_refusal(error: &ServerError) -> bool {
+    let is_unknown = error.details().is_some_and(|details| details.contains("unknown command"));
+    error.code() == "NOPERM" || is_unknown
 }
 
 /// Whether an error of a server's is about one key for now, and says nothing about others: it is full, or a slot moves.

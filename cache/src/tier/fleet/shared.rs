@@ -89,6 +89,8 @@ pub(super) struct Batch {
     pub(super) puts: Vec<Put>,
     /// Leases to give back.
     pub(super) released: Vec<String>,
+    /// Leases of blocks that have come and are not put.
+    pub(super) unkept: Vec<String>,
     /// Leases to extend.
     pub(super) extended: Vec<String>,
     /// F. Blocks to delete.
@@ -100,6 +102,7 @@ impl Batch {
         self.claims.is_empty()
             && self.puts.is_empty()
             && self.released.is_empty()
+            && self.unkept.is_empty()
             && self.extended.is_empty()
             && self.deleted.is_empty()
     }
@@ -172,6 +175,7 @@ struct State {
     /// Leases of this node, and when they were got or extended.
     held: HashMap<String, Instant>,
     released: Vec<String>,
+    unkept: Vec<String>,
     look_at_held: Instant,
     /// F. Blocks to delete.
     deleted: Vec<String>,
@@ -219,6 +223,7 @@ impl Shared {
             is_puts_turn: false,
             held: HashMap::new(),
             released: Vec::new(),
+            unkept: Vec::new(),
             look_at_held: Instant::now(),
             deleted: Vec::new(),
             orders_due: None,
@@ -343,6 +348,17 @@ impl Shared {
             if state.held.remove(&key).is_some() {
                 state.released.push(key);
             }
+        }
+        drop(state);
+        self.is_more.notify_one();
+    }
+
+    /// F. Gives leases of blocks back that have come, and are not put. Nodes that wait for them need not get a lease each.
+    pub(super) fn release_unkept(&self, keys: impl Iterator<Item = String>) {
+        let mut state = self.lock();
+        for key in keys {
+            state.held.remove(&key);
+            state.unkept.push(key);
         }
         drop(state);
         self.is_more.notify_one();
@@ -550,6 +566,7 @@ impl State {
     fn forget(&mut self) -> usize {
         self.held.clear();
         self.released.clear();
+        self.unkept.clear();
         self.deleted.clear();
         std::mem::take(&mut self.puts).len()
     }
@@ -588,6 +605,7 @@ impl State {
             && self.ahead.is_empty()
             && self.puts.is_empty()
             && self.released.is_empty()
+            && self.unkept.is_empty()
             && self.deleted.is_empty())
     }
 
@@ -618,6 +636,8 @@ impl State {
         }
         let released = self.released.len().min(LEASES_MAX);
         batch.released = self.released.drain(..released).collect();
+        let unkept = self.unkept.len().min(LEASES_MAX);
+        batch.unkept = self.unkept.drain(..unkept).collect();
         let deleted = self.deleted.len().min(LEASES_MAX);
         batch.deleted = self.deleted.drain(..deleted).collect();
         if now >= self.look_at_held && !self.held.is_empty() {

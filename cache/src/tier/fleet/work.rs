@@ -11,7 +11,7 @@ use redis::{Value, cmd};
 
 use super::FleetTrouble;
 use super::block::{Before, Block, Waits, fetch};
-use super::format::{Found, HEADER_BYTES, Token, lease};
+use super::format::{Found, HEADER_BYTES, Token, UNKEPT, lease};
 use super::server::{Command, DEMAND_MAX, EXCHANGE_MAX, Failure, Servers, has_code};
 use super::shared::{Batch, Next, Put, Shared, count};
 
@@ -34,6 +34,12 @@ const EXTEND: &str = "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.ca
 const RELEASE: &str =
     "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0";
 
+/// F. Says for a while that a block is not kept, if the lease is ours: the key, our value, the new one, the time in ms. A server
+/// that has no room even for that forgets the lease.
+const RELEASE_UNKEPT: &str = "if redis.call('GET',KEYS[1])~=ARGV[1] then return 0 end \
+     if redis.pcall('SET',KEYS[1],ARGV[2],'PX',ARGV[3]).err then redis.call('DEL',KEYS[1]) end return 1";
+/// How long that is said: nodes that wait ask again within 50 ms. After it, the block may be put.
+const UNKEPT_LASTS: Duration = Duration::from_secs(1);
 /// Takes a lease over from its holder, if that still has it: the key, the holder's value, our value, the time in ms. Of all
 /// nodes that wait, one succeeds. The others find another holder, and wait for that one.
 const TAKE_OVER: &str = "if redis.call('GET',KEYS[1])==ARGV[1] then redis.call('SET',KEYS[1],ARGV[2],'PX',ARGV[3]) return 1 end return 0";
@@ -101,7 +107,7 @@ impl Shared {
             self.checks.seal(&put.file, put.index, &mut put.value);
         }
         let commands = self.commands(&batch);
-        let Batch { claims, puts, released, extended, deleted } = batch;
+        let Batch { claims, puts, released, unkept, extended, deleted } = batch;
         let is_demand = claims.iter().any(|block| block.joint.is_demand());
         let most = if is_demand { DEMAND_MAX } else { EXCHANGE_MAX };
         let replies = match servers.exchange_within(&commands, most) {
@@ -119,7 +125,7 @@ impl Shared {
         }
         let mut replies = replies.into_iter();
         // Of these there is nothing to be learnt: a lease that is lost is another's by now.
-        let silent = deleted.len() + released.len() + extended.len();
+        let silent = deleted.len() + released.len() + unkept.len() + extended.len();
         replies.by_ref().take(silent).for_each(drop);
         self.after_puts(puts, &mut replies);
         self.after_claims(claims, &mut replies);
@@ -135,6 +141,11 @@ impl Shared {
         for key in &batch.released {
             let release = cmd("EVAL").arg(RELEASE).arg(1).arg(key).arg(&ours).take();
             commands.push(Command::new(key, &release));
+        }
+        let unkept_ms = UNKEPT_LASTS.as_millis() as u64;
+        for key in &batch.unkept {
+            let mut release = cmd("EVAL").arg(RELEASE_UNKEPT).arg(1).arg(key).arg(&ours).take();
+            commands.push(Command::new(key, release.arg(&UNKEPT).arg(unkept_ms)));
         }
         for key in &batch.extended {
             let extend = cmd("EVAL").arg(EXTEND).arg(1).arg(key).arg(&ours).arg(ms).take();
@@ -191,7 +202,7 @@ impl Shared {
                 }
             }
         }
-        self.release(not_put.into_iter());
+        self.release_unkept(not_put.into_iter());
         self.forget_leases(done.into_iter());
         if !puts.is_empty() {
             foretell_fault::point("foretell-fleet-puts");
@@ -271,6 +282,7 @@ impl Shared {
                     Outcome::Ours
                 }
                 Found::Lease(token) => Outcome::Others(Some(token)),
+                Found::Unkept => Outcome::Straight,
                 Found::Wrong => Outcome::Refused,
             };
         }
