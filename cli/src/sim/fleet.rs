@@ -136,7 +136,7 @@ pub(crate) struct FleetArgs {
     #[arg(long, default_value_t = 50, value_name = "MILLISECONDS", value_parser = clap::value_parser!(u32).range(..=60_000), allow_negative_numbers = true)]
     again_ms: u32,
 
-    /// A node that has waited for so many leases fetches without one; 0: it waits on
+    /// A node that has waited for so many leases takes the lease over; 0: it waits on
     #[arg(long, default_value_t = 3, value_name = "LEASES", value_parser = clap::value_parser!(u32).range(..=1_000_000), allow_negative_numbers = true)]
     patience: u32,
 

@@ -37,7 +37,7 @@ enum Event {
     Put(u32),
     /// The lease of this number ends.
     LeaseEnds(u32, u64),
-    /// The node has waited too long since then.
+    /// The node has waited since then, perhaps too long.
     Overdue(u32, u32, Nanos),
 }
 
@@ -234,20 +234,11 @@ impl<'a> Fleet<'a> {
                 self.put = self.now;
                 if let Some((_, servers)) = &mut self.servers {
                     let waiting = servers.put(chunk);
-                    waiting
-                        .into_iter()
-                        .for_each(|(node, since)| self.ask_again(node, chunk, since));
+                    waiting.into_iter().for_each(|one| self.ask_again(one.node, chunk, one.since));
                 }
             }
             Event::LeaseEnds(chunk, number) => self.lease_ends(chunk, number),
-            Event::Overdue(node, chunk, since) => {
-                let Some((_, servers)) = &mut self.servers else { return };
-                if servers.give_up(node, chunk, since) && !self.nodes[node as usize].is_dead {
-                    self.count_again(chunk, since);
-                    self.without_lease += 1;
-                    self.fetch(node, chunk, Source::Alone, self.now);
-                }
-            }
+            Event::Overdue(node, chunk, since) => self.overdue(node, chunk, since),
         }
     }
 
@@ -358,10 +349,43 @@ impl<'a> Fleet<'a> {
         }
         self.leases_ended += 1;
         // A dead node's connections are closed, so it does not wait.
-        lease.waiting.retain(|&(node, _)| !self.nodes[node as usize].is_dead);
-        if let Some((node, since, number)) = servers.lease_again(chunk) {
+        lease.waiting.retain(|one| !self.nodes[one.node as usize].is_dead);
+        if let Some((node, since, number)) = servers.lease_again(chunk, self.now) {
             let at = self.count_again(chunk, since);
             self.give_lease(node, chunk, number, at);
+            self.give_up(chunk);
+        }
+    }
+
+    /// A node has waited for a chunk since then: if that is too long for the present holder, it takes the lease over.
+    fn overdue(&mut self, node: u32, chunk: u32, since: Nanos) {
+        let Some((tier, servers)) = &mut self.servers else { return };
+        let Some(begun) = servers.holder_since(node, chunk, since) else { return };
+        if self.nodes[node as usize].is_dead {
+            return;
+        }
+        let due = begun.max(since) + Nanos(tier.lease.0 * u64::from(tier.patience_leases));
+        if self.now < due {
+            self.push(due, Event::Overdue(node, chunk, since));
+            return;
+        }
+        let number = servers.take_over(node, chunk, self.now);
+        self.leases_ended += 1;
+        self.count_again(chunk, since);
+        self.give_lease(node, chunk, number, self.now);
+        self.give_up(chunk);
+    }
+
+    /// Nodes that have waited for too many holders fetch the chunk without a lease.
+    fn give_up(&mut self, chunk: u32) {
+        let Some((tier, servers)) = &mut self.servers else { return };
+        let lost = if tier.patience_leases > 0 { servers.give_up(chunk) } else { Vec::new() };
+        for one in lost {
+            if !self.nodes[one.node as usize].is_dead {
+                self.count_again(chunk, one.since);
+                self.without_lease += 1;
+                self.fetch(one.node, chunk, Source::Alone, self.now);
+            }
         }
     }
 

@@ -14,8 +14,9 @@
 //!   each response.
 //! * **The tier** has servers, among which chunks are spread by hash. A node asks the chunk's server. If the chunk is missing,
 //!   the first that asks gets a *lease* and fetches it from the origin; others ask again until it has put the chunk. If a
-//!   lease ends before that, the next that waits gets one. Requests of nodes that wait count as load, and do not queue. A full server keeps the chunks that will be read soonest, by the
-//!   positions that nodes publish in batches.
+//!   lease ends before that, the next that waits gets one. From a holder that takes too long, one that waits takes it over.
+//!   Requests of nodes that wait count as load, and do not queue. A full server keeps the chunks that will be read soonest, by
+//!   the positions that nodes publish in batches.
 //!
 //! Links are served in order of arrival, and a chunk crosses two links at once (cut-through).
 //!
@@ -131,7 +132,8 @@ pub struct Tier {
     /// A node that waits asks again after a quarter of the time that it has waited, and at least [`AGAIN_MIN`] and at most
     /// this. With 0, it is told at once.
     pub again: Nanos,
-    /// A node that has waited for so many leases fetches the chunk for itself, without a lease; 0 if it never does.
+    /// A node that has waited for one holder for so many leases takes the lease over. After four holders it fetches the chunk for
+    /// itself, without a lease. 0 if it waits on.
     pub patience_leases: u32,
     /// Chunks that a node reads between two publications of its position.
     pub publish_chunks: u32,
@@ -430,9 +432,9 @@ pub struct FleetReport {
     pub from_tier: u64,
     /// Chunks that left the origin: the other reads, and what was on its way to nodes that died.
     pub from_origin: u64,
-    /// Leases that ended before the chunk was there.
+    /// Leases that ended, or were taken over, before the chunk was there.
     pub leases_ended: u64,
-    /// Fetches without a lease, by nodes that had waited too long.
+    /// Fetches without a lease, by nodes that had waited for too many holders.
     pub without_lease: u64,
     /// How busy the components were.
     pub shares: Shares,

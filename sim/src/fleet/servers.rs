@@ -13,6 +13,9 @@ use crate::random::{SplitMix64, hash};
 /// Chunks that an eviction compares.
 const SAMPLE: usize = 16;
 
+/// A node waits for so many holders of a chunk, one after another, if it has any patience to lose.
+const HOLDERS_MAX: u32 = 4;
+
 /// The place of a chunk that is not held.
 const NOWHERE: u32 = u32::MAX;
 
@@ -71,11 +74,20 @@ pub(super) struct Lease {
     /// Tells this lease from earlier ones of the chunk.
     pub(super) number: u64,
     pub(super) holder: u32,
-    /// Nodes, and since when they wait.
+    pub(super) begun: Nanos,
     pub(super) waiting: Waiting,
 }
 
-pub(super) type Waiting = VecDeque<(u32, Nanos)>;
+/// A node that waits for a chunk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiter {
+    pub(super) node: u32,
+    pub(super) since: Nanos,
+    /// Holders that it has waited for, the present one included.
+    holders: u32,
+}
+
+pub(super) type Waiting = VecDeque<Waiter>;
 
 /// What a server does with a request.
 pub(super) enum Answer {
@@ -170,30 +182,48 @@ impl Servers {
             return Answer::Held;
         }
         if let Some(lease) = self.leases.get_mut(&chunk) {
-            lease.waiting.push_back((node, now));
+            lease.waiting.push_back(Waiter { node, since: now, holders: 1 });
             return Answer::Waits;
         }
-        Answer::Leased(self.lease(node, chunk, Waiting::new()))
+        Answer::Leased(self.lease(node, chunk, Waiting::new(), now))
     }
 
-    fn lease(&mut self, holder: u32, chunk: u32, waiting: Waiting) -> u64 {
+    fn lease(&mut self, holder: u32, chunk: u32, mut waiting: Waiting, now: Nanos) -> u64 {
         self.numbers += 1;
-        self.leases.insert(chunk, Lease { number: self.numbers, holder, waiting });
+        waiting.iter_mut().for_each(|waiter| waiter.holders += 1);
+        self.leases.insert(chunk, Lease { number: self.numbers, holder, begun: now, waiting });
         self.numbers
     }
 
     /// A lease has ended: the next node that waits gets one.
-    pub(super) fn lease_again(&mut self, chunk: u32) -> Option<(u32, Nanos, u64)> {
+    pub(super) fn lease_again(&mut self, chunk: u32, now: Nanos) -> Option<(u32, Nanos, u64)> {
         let mut waiting = self.leases.remove(&chunk)?.waiting;
-        let (node, since) = waiting.pop_front()?;
-        Some((node, since, self.lease(node, chunk, waiting)))
+        let Waiter { node, since, .. } = waiting.pop_front()?;
+        Some((node, since, self.lease(node, chunk, waiting, now)))
     }
 
-    /// A node that has waited since then waits no longer. Returns whether it did.
-    pub(super) fn give_up(&mut self, node: u32, chunk: u32, since: Nanos) -> bool {
-        let Some(lease) = self.leases.get_mut(&chunk) else { return false };
-        let place = lease.waiting.iter().position(|&one| one == (node, since));
-        place.is_some_and(|place| lease.waiting.remove(place).is_some())
+    /// When the present holder has its lease, if the node has waited for the chunk since then, and still does.
+    pub(super) fn holder_since(&self, node: u32, chunk: u32, since: Nanos) -> Option<Nanos> {
+        let lease = self.leases.get(&chunk)?;
+        let waits = |one: &Waiter| (one.node, one.since) == (node, since);
+        lease.waiting.iter().any(waits).then_some(lease.begun)
+    }
+
+    /// A node that waits takes a lease over.
+    pub(super) fn take_over(&mut self, node: u32, chunk: u32, now: Nanos) -> u64 {
+        let lease = self.leases.remove(&chunk);
+        let mut waiting = lease.map_or_else(Waiting::new, |lease| lease.waiting);
+        waiting.retain(|one| one.node != node);
+        self.lease(node, chunk, waiting, now)
+    }
+
+    /// The nodes that have waited for too many holders of this chunk. They wait no longer.
+    pub(super) fn give_up(&mut self, chunk: u32) -> Vec<Waiter> {
+        let Some(lease) = self.leases.get_mut(&chunk) else { return Vec::new() };
+        let has_lost = |one: &Waiter| one.holders > HOLDERS_MAX;
+        let lost = lease.waiting.iter().copied().filter(has_lost).collect();
+        lease.waiting.retain(|one| !has_lost(one));
+        lost
     }
 
     /// A chunk has been put. Returns the nodes that wait for it.

@@ -245,9 +245,9 @@ fn leases_that_end_during_fetches_cost_bytes() {
     assert!(ending.ready > renewed.ready);
 }
 
-/// Nodes that wait too long behind a slow origin's queue make it longer.
+/// Behind a slow origin's queue, one node of those that wait takes each lease over, and none fetches without one.
 #[test]
-fn lost_patience_costs_bytes() {
+fn lost_patience_costs_a_fetch_for_each_chunk_and_patience() {
     let mut spec = FleetSpec { nodes: 32, chunks: 512, ..small() };
     spec.origin.bytes_per_s = 0.5e9;
     let spec = with(spec, |tier| (tier.servers, tier.lease) = (16, Nanos(500_000_000)));
@@ -255,8 +255,10 @@ fn lost_patience_costs_bytes() {
     assert_eq!((at(0).from_origin, at(0).without_lease), (512, 0));
     assert_eq!((at(100).from_origin, at(100).without_lease), (512, 0));
     let short = at(1);
-    assert_eq!(short.from_origin - short.without_lease, 512);
-    assert!(short.without_lease > 256, "{short:?}");
+    assert_eq!(short.from_origin, 512 + short.leases_ended + short.without_lease);
+    assert!(short.leases_ended > 256, "{short:?}");
+    let patiences = short.ready.as_secs() / 0.5;
+    assert!((short.from_origin as f64) < 512.0 * patiences, "{short:?}");
 }
 
 #[test]
