@@ -225,7 +225,7 @@ fn nodes_fetch_each_block_once_whatever_their_orders_are() {
     assert_eq!(all.iter().map(|stats| stats.leases).sum::<u64>(), blocks, "{all:?}");
     assert_eq!(all.iter().map(|stats| stats.put_blocks).sum::<u64>(), blocks, "{all:?}");
     assert!(nodes.iter().all(|node| node.told.lock().unwrap().is_empty()));
-    // Who comes later needs no origin.
+    // A node that comes later needs no origin.
     let late = node(&server.url(""), &origin);
     late.read(&whole, 77, || {});
     assert_eq!((origin.bytes(), late.stats().missed_blocks), (whole.len() as u64, 0));
@@ -291,7 +291,7 @@ fn who_ends_gives_its_leases_back() {
         let whole = whole();
         let stuck = Origin::of(&whole, 0);
         stuck.is_stuck.store(true, Ordering::SeqCst);
-        // Nobody would wait for the end of this lease.
+        // No node would wait for the end of this lease.
         let url = server.url("?lease=24h");
         let first = node(&url, &stuck);
         let session = first.cache.attach(Arc::clone(&first.backend)).session();
@@ -392,7 +392,7 @@ fn panicking() {
             assert!(buffer == wanted);
         }
         first.fleet.settle();
-        // All leases have been given back, or end: nobody extends them.
+        // All leases have been given back, or end: no thread extends them.
         let second = node(&server, &origin);
         second.read(&whole, 3, || {});
         let stats = second.stats();
@@ -481,7 +481,7 @@ fn a_wrong_password_is_one_line_without_the_password() {
     assert!(node.stats().put_blocks > 0 && node.told.lock().unwrap().is_empty());
 }
 
-/// What somebody may do to a value. Returns whether it counts as refused.
+/// Damage that may be done to a value. Returns whether it counts as refused.
 fn damage(server: &Server, kind: usize, key: &str, other: &str) -> bool {
     match kind {
         0 => drop(server.say(&["SETRANGE", key, "4000", "damage"])),
@@ -493,7 +493,7 @@ fn damage(server: &Server, kind: usize, key: &str, other: &str) -> bool {
         6 => drop(server.say(&["SET", key, "ftl-get1too short"])),
         // Cut off in the middle, with the header of all of it.
         7 => drop(server.say(&["EVAL", CUT, "1", key])),
-        // A lease that nobody has.
+        // A lease without a holder.
         _ => {
             server.say(&["SET", key, "ftl-get1\u{1}nobody's token"]);
             return false;

@@ -103,7 +103,7 @@ impl Object for FleetObject {
         if kept.shared.is_away() {
             // E. Without a detour.
             let blocks = request.length().div_ceil(kept.shared.block_bytes);
-            kept.shared.missed(blocks);
+            kept.shared.count_missed(blocks);
             return Arc::clone(&kept.origin).start(request);
         }
         let block_bytes = kept.shared.block_bytes as u64;

@@ -17,10 +17,11 @@
 //! So whatever becomes of the server, reads end with the right bytes; `format` says what an attacker with write access could do.
 //!
 //! By module: `address` and `server` say where servers are and talk to them, `format` and `orders` what is on them. `backend`
-//! divides requests into blocks, `block` says what becomes of one. `shared` has the queues; `work` and `placing` are what the
-//! threads do with them.
+//! divides requests into blocks, `block` says what becomes of one. `shared` has the queues, and `away` says
+//! when a server is left alone; `work` and `placing` are what the threads do.
 
 mod address;
+mod away;
 mod backend;
 mod block;
 mod format;

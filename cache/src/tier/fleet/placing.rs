@@ -56,7 +56,7 @@ impl Shared {
     /// Publishes what is disclosed here, and learns what is elsewhere if the server is nearly full.
     pub(super) fn exchange_orders(&self, servers: &mut Servers) {
         if let Err(Failure { why }) = self.publish(servers).and_then(|()| self.learn(servers)) {
-            return self.failed(why);
+            return self.note_failure(why);
         }
         if self.orders().is_active() {
             self.wakes_for_orders();

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::super::shared::{PATIENCE, Pause};
 use super::super::trouble::Teller;
 use super::FleetTrouble;
 use super::address::Address;
+use super::away::Trouble;
 use super::block::Block;
 use super::format::{Checks, FileId, Token};
 use super::orders::{EVERY, Orders};
@@ -118,49 +118,6 @@ pub(super) enum Next {
     Probe(Vec<Node>),
     /// F. To publish what is disclosed here, and to learn what is elsewhere.
     Orders,
-}
-
-/// E. Trouble with a node, or with all of them.
-///
-/// A server that answers a probe may still be too slow for blocks, or refuse them. So coming back does not end its trouble: the
-/// next pause is twice as long. It ends when exchanges go well, and have done so for as long as the longest pause.
-struct Trouble {
-    pause: Pause,
-    is_away: bool,
-    is_probing: bool,
-    /// Since when it has been back.
-    back_at: Option<Instant>,
-}
-
-impl Trouble {
-    fn new() -> Self {
-        Trouble { pause: Pause::new(PATIENCE), is_away: false, is_probing: false, back_at: None }
-    }
-
-    /// It has failed, and is left alone for a while.
-    fn begin(&mut self) {
-        (self.is_away, self.is_probing, self.back_at) = (true, false, None);
-        self.pause.begin();
-    }
-
-    /// A probe was answered.
-    fn suspend(&mut self) {
-        (self.is_away, self.is_probing, self.back_at) = (false, false, Some(Instant::now()));
-    }
-
-    /// An exchange at this time went well.
-    fn went_well(&mut self, now: Instant) {
-        let is_over = |at: Instant| now.saturating_duration_since(at) >= PATIENCE.most;
-        if !self.is_away && self.back_at.is_some_and(is_over) {
-            self.pause.went_well();
-            self.back_at = None;
-        }
-    }
-
-    /// Whether it is to be probed.
-    fn is_due(&self) -> bool {
-        self.is_away && !self.is_probing && self.pause.is_over()
-    }
 }
 
 struct State {
@@ -282,11 +239,11 @@ impl Shared {
     }
 
     /// Blocks that came from the origin without a detour.
-    pub(super) fn missed(&self, blocks: usize) {
+    pub(super) fn count_missed(&self, blocks: usize) {
         count(&self.counts.missed, blocks);
     }
 
-    /// Queues blocks to be asked for. They are handed back if nobody will.
+    /// Queues blocks to be asked for. They are handed back if the tier is closed or its server is away.
     pub(super) fn ask(&self, blocks: Vec<Block>, is_demand: bool) -> Result<(), Vec<Block>> {
         let mut state = self.lock();
         if state.is_closed || self.is_away() {
@@ -330,7 +287,7 @@ impl Shared {
     }
 
     /// Notes that this node has a lease now. Returns whether it had it before.
-    pub(super) fn has_lease(&self, key: String) -> bool {
+    pub(super) fn note_lease(&self, key: String) -> bool {
         let had = self.lock().held.insert(key, Instant::now()).is_some();
         count(&self.counts.leases, usize::from(!had));
         had
@@ -381,7 +338,7 @@ impl Shared {
     }
 
     /// E. The server has failed, or all nodes have: it is left alone for a while.
-    pub(super) fn failed(&self, why: String) {
+    pub(super) fn note_failure(&self, why: String) {
         count(&self.counts.server_errors, 1);
         let mut state = self.lock();
         state.trouble.begin();
@@ -394,14 +351,14 @@ impl Shared {
     }
 
     /// E. A node has failed: it is left alone for a while. Blocks of other nodes are shared as before.
-    pub(super) fn node_failed(&self, node: Node, why: String, all: &[Node]) {
+    pub(super) fn note_node_failure(&self, node: Node, why: String, all: &[Node]) {
         let mut state = self.lock();
         state.nodes.entry(node).or_insert_with(Trouble::new).begin();
         state.renew_known();
         let is_away = |node: &Node| state.nodes.get(node).is_some_and(|trouble| trouble.is_away);
         if all.iter().all(is_away) {
             drop(state);
-            return self.failed(why);
+            return self.note_failure(why);
         }
         state.failure = Some(why.clone());
         drop(state);
@@ -411,7 +368,7 @@ impl Shared {
     }
 
     /// E. A probe has found a server, or nodes.
-    pub(super) fn is_back(&self, Probed { answered, gone }: Probed) {
+    pub(super) fn note_back(&self, Probed { answered, gone }: Probed) {
         if answered.is_empty() && gone.is_empty() {
             return;
         }
@@ -419,12 +376,12 @@ impl Shared {
         let mut state = self.lock();
         for node in answered {
             if let Some(trouble) = state.nodes.get_mut(&node) {
-                trouble.suspend();
+                trouble.note_back();
             }
         }
         gone.iter().for_each(|node| drop(state.nodes.remove(node)));
         if state.trouble.is_away {
-            state.trouble.suspend();
+            state.trouble.note_back();
             self.is_away.store(false, Ordering::Relaxed);
         }
         state.renew_known();
@@ -437,10 +394,10 @@ impl Shared {
     }
 
     /// E. An exchange went well.
-    pub(super) fn went_well(&self) {
+    pub(super) fn note_success(&self) {
         let (now, mut state) = (Instant::now(), self.lock());
-        state.trouble.went_well(now);
-        state.nodes.values_mut().for_each(|trouble| trouble.went_well(now));
+        state.trouble.note_success(now);
+        state.nodes.values_mut().for_each(|trouble| trouble.note_success(now));
     }
 
     /// E. Which nodes are left alone.
@@ -457,7 +414,7 @@ impl Shared {
     }
 
     /// D. A value failed its check.
-    pub(super) fn refused(&self) {
+    pub(super) fn note_refusal(&self) {
         let so_far = self.counts.refused.fetch_add(1, Ordering::Relaxed) + 1;
         let shown = self.address.shown.clone();
         self.teller.tell(&FleetTrouble::Refused { shown, so_far });
@@ -680,128 +637,4 @@ impl State {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use super::super::super::joint::Joint;
-    use super::super::super::memory::Pieces;
-    use super::super::block::{Before, Kept};
-    use super::super::format::Named;
-    use super::*;
-    use crate::backend::memory::MemoryBackend;
-    use crate::backend::{Backend, Environment, Request};
-
-    const BLOCK: usize = 4096;
-
-    fn shared() -> Arc<Shared> {
-        let none = Environment::of([]);
-        let address = Address::parse("redis://host", Some(&none)).unwrap();
-        Arc::new(Shared::new(address, BLOCK))
-    }
-
-    fn file(shared: &Shared) -> FileId {
-        let named = Named { store: "s", path: "file", version: b"1" };
-        shared.checks.file(named, 1 << 30, BLOCK)
-    }
-
-    fn block(shared: &Arc<Shared>, index: u64) -> Block {
-        let files = MemoryBackend::new();
-        files.put("file", &b"bytes"[..]);
-        let (id, origin) = (file(shared), files.open("file").unwrap().object);
-        let object = Kept { shared: Arc::clone(shared), id, size_bytes: 1 << 30, origin };
-        // SAFETY: there are no parts.
-        let request = unsafe { Request::new(0, true, Vec::new(), Box::new(|_| ())) };
-        Block {
-            joint: Arc::new(Joint::new(request, 1)),
-            object: Arc::new(object),
-            index,
-            from: 0,
-            length: BLOCK,
-            // SAFETY: there are none.
-            pieces: unsafe { Pieces::new(Vec::new()) },
-            waits: None,
-            refusals: 0,
-            before: Before::Nothing,
-            blanks: 0,
-        }
-    }
-
-    fn put(shared: &Shared, index: u64) {
-        let (file, staged) = (file(shared), shared.stage(BLOCK).unwrap());
-        shared.put(Put { file, index, key: file.key(index), value: vec![0; BLOCK], staged });
-    }
-
-    #[test]
-    fn blocks_that_programs_wait_for_go_without_puts_every_other_time() {
-        let shared = shared();
-        let mut counts = Vec::new();
-        for index in 0..4 {
-            shared.ask(vec![block(&shared, index)], true).ok().unwrap();
-            put(&shared, index);
-            let Some(Next::Exchange(batch)) = shared.next() else { panic!("an exchange") };
-            counts.push((batch.claims.len(), batch.puts.len()));
-        }
-        assert_eq!(counts, [(1, 0), (1, 2), (1, 0), (1, 2)]);
-        put(&shared, 9);
-        let Some(Next::Exchange(batch)) = shared.next() else { panic!("an exchange") };
-        assert_eq!((batch.claims.len(), batch.puts.len()), (0, 1));
-        drop(batch);
-        shared.settle();
-    }
-
-    #[test]
-    fn what_comes_at_once_wakes_as_many_threads_as_it_is_work_for() {
-        let shared = shared();
-        let (sender, taken) = mpsc::channel();
-        let threads: Vec<_> = (0..3)
-            .map(|_| {
-                let (shared, sender) = (Arc::clone(&shared), sender.clone());
-                std::thread::spawn(move || {
-                    let Some(Next::Exchange(batch)) = shared.next() else { panic!("an exchange") };
-                    sender.send(batch.claims.len()).unwrap();
-                })
-            })
-            .collect();
-        // So that they wait. If they do not yet, this tests less.
-        std::thread::sleep(Duration::from_millis(100));
-        let blocks = (0..3 * BATCH_BLOCKS as u64).map(|index| block(&shared, index)).collect();
-        shared.ask(blocks, true).ok().unwrap();
-        for _ in 0..3 {
-            assert_eq!(taken.recv_timeout(Duration::from_secs(60)), Ok(BATCH_BLOCKS));
-        }
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-    }
-
-    #[test]
-    fn more_leases_than_one_exchange_extends_are_extended_at_once() {
-        let shared = shared();
-        let long_ago = Instant::now() - 2 * shared.address.lease / EXTENDED_AFTER;
-        let held = (0..2 * LEASES_MAX + 1).map(|key| (key.to_string(), long_ago)).collect();
-        shared.lock().held = held;
-        for left in [LEASES_MAX, LEASES_MAX, 1] {
-            let Some(Next::Exchange(batch)) = shared.next() else { panic!("an exchange") };
-            assert_eq!(batch.extended.len(), left);
-        }
-    }
-
-    #[test]
-    fn a_server_that_answers_probes_alone_is_left_alone_longer_and_longer() {
-        let mut trouble = Trouble::new();
-        for turn in 0..8 {
-            trouble.begin();
-            assert!(trouble.is_away && !trouble.is_due());
-            // The next pause; begun again during this one, it stays as it is.
-            let next = Duration::from_secs(2 << turn).min(PATIENCE.most);
-            trouble.begin();
-            assert_eq!(trouble.pause.next, next);
-            trouble.pause.until = Some(Instant::now());
-            assert!(trouble.is_due());
-            trouble.suspend();
-            assert!(!trouble.is_away);
-            trouble.went_well(Instant::now());
-            assert_eq!(trouble.pause.next, next, "it has not gone well for long enough");
-        }
-        trouble.went_well(Instant::now() + PATIENCE.most);
-        assert_eq!(trouble.pause.next, PATIENCE.first);
-    }
-}
+mod tests;

@@ -69,8 +69,8 @@ impl Shared {
             let done = catch_unwind(AssertUnwindSafe(|| match next {
                 Next::Straight(blocks) => fetch(blocks, false),
                 Next::Probe(nodes) => match servers.probe(&nodes) {
-                    Ok(probed) => self.is_back(probed),
-                    Err(Failure { why }) => self.failed(why),
+                    Ok(probed) => self.note_back(probed),
+                    Err(Failure { why }) => self.note_failure(why),
                 },
                 Next::Orders => self.exchange_orders(&mut servers),
                 Next::Exchange(batch) => {
@@ -96,7 +96,7 @@ impl Shared {
         let failures = servers.take_failures();
         let is_well = failures.is_empty();
         for (node, Failure { why }) in failures {
-            self.node_failed(node, why, servers.nodes());
+            self.note_node_failure(node, why, servers.nodes());
         }
         is_well
     }
@@ -113,7 +113,7 @@ impl Shared {
         let replies = match servers.exchange_within(&commands, most) {
             Ok(replies) => replies,
             Err(Failure { why }) => {
-                self.failed(why);
+                self.note_failure(why);
                 count(&self.counts.dropped, puts.len());
                 self.forget_leases(puts.iter().map(|put| put.key.as_str()));
                 return fetch(claims, false);
@@ -121,7 +121,7 @@ impl Shared {
         };
         drop(commands);
         if self.note_trouble(servers) {
-            self.went_well();
+            self.note_success();
         }
         let mut replies = replies.into_iter();
         // Of these there is nothing to be learnt: a lease that is lost is another's by now.
@@ -237,7 +237,7 @@ impl Shared {
                     found.push((block.object.id, block.index));
                     block.serve(&value[HEADER_BYTES..]);
                 }
-                Outcome::Ours => match self.has_lease(block.key()) {
+                Outcome::Ours => match self.note_lease(block.key()) {
                     false => ours.push(block),
                     // Another request of this process got it in the meantime.
                     true => straight.extend(self.wait_for(block, Some(self.token))),
@@ -246,7 +246,7 @@ impl Shared {
                     straight.extend(self.wait_for(block, holder));
                 }
                 Outcome::Refused => {
-                    self.refused();
+                    self.note_refusal();
                     block.refusals += 1;
                     match block.refusals > REFUSALS_MAX || !block.is_whole() {
                         true => straight.push(block),
