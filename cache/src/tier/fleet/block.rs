@@ -160,7 +160,7 @@ fn put(object: &Kept, indices: std::ops::Range<u64>, filled: &Pieces) {
             let header = value.len();
             value.resize(header + length, 0);
             filled.get(at, &mut value[header..]);
-            object.shared.put(Put { file: object.id, index, key, value, staged });
+            object.shared.put(Put { file: object.id, index, key, value, _staged: staged });
         } else {
             object.shared.release_unkept([key].into_iter());
             object.shared.counts.dropped.fetch_add(1, Ordering::Relaxed);

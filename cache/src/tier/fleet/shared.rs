@@ -53,7 +53,7 @@ pub(super) struct Put {
     pub(super) key: String,
     /// Not sealed yet.
     pub(super) value: Vec<u8>,
-    pub(super) staged: Staged,
+    pub(super) _staged: Staged,
 }
 
 /// Bytes that wait to be put, those that are on their way to the server among them.
@@ -324,7 +324,9 @@ impl Shared {
     /// Forgets leases: the keys have their values, or the leases are lost.
     pub(super) fn forget_leases<'a>(&self, keys: impl Iterator<Item = &'a str>) {
         let mut state = self.lock();
-        keys.for_each(|key| drop(state.held.remove(key)));
+        for key in keys {
+            state.held.remove(key);
+        }
     }
 
     /// A thread has panicked. What it was about to do for leases and probes is not done.
@@ -379,7 +381,7 @@ impl Shared {
                 trouble.note_back();
             }
         }
-        gone.iter().for_each(|node| drop(state.nodes.remove(node)));
+        state.nodes.retain(|node, _| !gone.contains(node));
         if state.trouble.is_away {
             state.trouble.note_back();
             self.is_away.store(false, Ordering::Relaxed);

@@ -47,7 +47,7 @@ fn block(shared: &Arc<Shared>, index: u64) -> Block {
 
 fn put(shared: &Shared, index: u64) {
     let (file, staged) = (file(shared), shared.stage(BLOCK).unwrap());
-    shared.put(Put { file, index, key: file.key(index), value: vec![0; BLOCK], staged });
+    shared.put(Put { file, index, key: file.key(index), value: vec![0; BLOCK], _staged: staged });
 }
 
 #[test]
