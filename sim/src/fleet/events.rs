@@ -369,7 +369,7 @@ impl<'a> Fleet<'a> {
             self.push(due, Event::Overdue(node, chunk, since));
             return;
         }
-        let number = servers.take_over(node, chunk, self.now);
+        let number = servers.take_over((node, since), chunk, self.now);
         self.leases_ended += 1;
         self.count_again(chunk, since);
         self.give_lease(node, chunk, number, self.now);

@@ -209,11 +209,13 @@ impl Servers {
         lease.waiting.iter().any(waits).then_some(lease.begun)
     }
 
-    /// A node that waits takes a lease over.
-    pub(super) fn take_over(&mut self, node: u32, chunk: u32, now: Nanos) -> u64 {
+    /// A node that has waited since then takes a lease over.
+    pub(super) fn take_over(&mut self, (node, since): (u32, Nanos), chunk: u32, now: Nanos) -> u64 {
         let lease = self.leases.remove(&chunk);
         let mut waiting = lease.map_or_else(Waiting::new, |lease| lease.waiting);
-        waiting.retain(|one| one.node != node);
+        // It may wait for the chunk twice, at the end of an epoch.
+        let taker = waiting.iter().position(|one| (one.node, one.since) == (node, since));
+        taker.and_then(|at| waiting.remove(at));
         self.lease(node, chunk, waiting, now)
     }
 
