@@ -197,7 +197,12 @@ struct CountingBackend(Arc<Counting>, u64);
 impl Backend for CountingBackend {
     fn open(&self, _: &str) -> Result<Opened, BackendError> {
         let object: Arc<dyn Object> = self.0.clone();
-        Ok(Opened { version: Arc::from([1].as_slice()), size_bytes: self.1, object })
+        Ok(Opened {
+            version: Arc::from([1].as_slice()),
+            is_exact: true,
+            size_bytes: self.1,
+            object,
+        })
     }
 
     fn depth(&self) -> usize {
@@ -566,7 +571,7 @@ impl Held {
 impl Backend for Held {
     fn open(&self, _: &str) -> Result<Opened, BackendError> {
         let object = Arc::new(self.clone());
-        Ok(Opened { version: [1][..].into(), size_bytes: 1 << 20, object })
+        Ok(Opened { version: [1][..].into(), is_exact: true, size_bytes: 1 << 20, object })
     }
 
     fn depth(&self) -> usize {

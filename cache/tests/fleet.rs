@@ -26,6 +26,8 @@ struct Origin {
     files: MemoryBackend,
     bytes: Arc<AtomicU64>,
     delay: Duration,
+    /// What files say of their versions.
+    is_exact: bool,
     /// Requests that are never answered, if it is so.
     is_stuck: Arc<AtomicBool>,
     stuck: Arc<Mutex<Vec<Request>>>,
@@ -39,6 +41,7 @@ impl Origin {
             files: MemoryBackend::new(),
             bytes: Arc::default(),
             delay: Duration::from_millis(delay_ms),
+            is_exact: true,
             is_stuck: Arc::default(),
             stuck: Arc::default(),
         }
@@ -59,7 +62,7 @@ impl Backend for Origin {
     fn open(&self, path: &str) -> Result<Opened, BackendError> {
         let opened = self.files.open(path)?;
         let object = Arc::new(Slow(self.clone(), opened.object));
-        Ok(Opened { object, ..opened })
+        Ok(Opened { object, is_exact: self.is_exact, ..opened })
     }
 
     fn depth(&self) -> usize {
@@ -235,6 +238,18 @@ fn nodes_fetch_each_block_once_whatever_their_orders_are() {
     late.read(&other, 5, || {});
     nodes[0].read(&other, 6, || {});
     assert_eq!(origin.bytes(), 2 * whole.len() as u64);
+}
+
+#[test]
+fn files_without_an_exact_version_are_not_shared() {
+    let Some(server) = Server::start(&[]) else { return };
+    let whole = whole();
+    let origin = Origin { is_exact: false, ..Origin::of(&whole, 0) };
+    for turn in 1..3 {
+        node(&server.url(""), &origin).read(&whole, 1, || {});
+        assert!(origin.bytes() >= turn * whole.len() as u64, "{}", origin.bytes());
+    }
+    assert!(server.keys().is_empty(), "{:?}", server.keys());
 }
 
 /// With this variable, [`holder`] gets leases at the server that it names, and fetches nothing.

@@ -148,7 +148,7 @@ impl LocalBackend {
     /// are there, and fail as [`Changed`](BackendError::Changed) if the file is shorter than was told.
     pub fn open_changing(&self, file: File, version: Arc<[u8]>, size_bytes: u64) -> Opened {
         let object = OpenFile::changing(file, size_bytes, &self.readers);
-        Opened { version, size_bytes, object }
+        Opened { version, is_exact: false, size_bytes, object }
     }
 
     /// Whether there are descriptors to spare for another changing file. A caller that has another way should ask.
@@ -164,7 +164,8 @@ impl LocalBackend {
     ) -> Result<Opened, BackendError> {
         let identity = Identity::of(metadata);
         let object = LocalFile::opened(place.to_owned(), file, metadata, &self.readers)?;
-        Ok(Opened { version: identity.version(), size_bytes: metadata.len(), object })
+        let (version, size_bytes) = (identity.version(), metadata.len());
+        Ok(Opened { version, is_exact: false, size_bytes, object })
     }
 }
 

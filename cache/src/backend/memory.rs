@@ -50,6 +50,7 @@ impl MemoryBackend {
     fn opened(&self, path: &str, number: u64, size_bytes: u64) -> Opened {
         Opened {
             version: Arc::from(number.to_le_bytes().as_slice()),
+            is_exact: true,
             size_bytes,
             object: Arc::new(MemoryObject {
                 files: Arc::clone(&self.files),

@@ -40,7 +40,7 @@ use self::errors::Failure;
 use self::listing::{ObjectListing, Pages, Shape};
 pub use self::options::ObjectOptions;
 use self::tries::{Tries, guarded, wait_for};
-use self::versions::{condition, info, version_of};
+use self::versions::{condition, info, is_exact, version_of};
 use self::wire::About;
 use super::addressed::longer_than;
 pub use super::kind::{AddressError, without_secrets};
@@ -275,6 +275,7 @@ impl ObjectBackend {
         };
         Opened {
             version: object.version().into_bytes().into(),
+            is_exact: is_exact(&object.meta),
             size_bytes: object.meta.size,
             object: Arc::new(object),
         }

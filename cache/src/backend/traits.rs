@@ -101,6 +101,9 @@ pub(super) fn cannot_list() -> BackendError {
 pub struct Opened {
     /// Names this version of the file: two opens of the same version give the same bytes, two versions give different ones.
     pub version: Arc<[u8]>,
+    /// Whether files of the same version have the same bytes for certain, on whichever machine and however long ago they were
+    /// opened. A strong ETag is such a version. A modification time is not: a file may be rewritten within its resolution.
+    pub is_exact: bool,
     /// Its size.
     pub size_bytes: u64,
     /// Reads this version.

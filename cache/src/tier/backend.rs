@@ -44,13 +44,13 @@ impl Tier {
 
 impl TieredBackend {
     fn tiered(&self, path: &str, opened: Opened) -> Opened {
-        let Opened { version, size_bytes, object: remote } = opened;
+        let Opened { version, is_exact, size_bytes, object: remote } = opened;
         let seed = self.tier.shared.seed;
         let key = FileKey::new(seed, &self.address, path, &version, size_bytes);
         let shared = Arc::clone(&self.tier.shared);
         let kept = Arc::new(Kept { shared, key, size_bytes, remote });
         let object = TieredObject { kept, jobs: Arc::clone(&self.tier.jobs) };
-        Opened { version, size_bytes, object: Arc::new(object) }
+        Opened { version, is_exact, size_bytes, object: Arc::new(object) }
     }
 }
 

@@ -508,7 +508,12 @@ struct Held(Arc<Mutex<Vec<crate::backend::Request>>>);
 impl Backend for Held {
     fn open(&self, _: &str) -> Result<crate::backend::Opened, crate::backend::BackendError> {
         let object = Arc::new(self.clone());
-        Ok(crate::backend::Opened { version: [1][..].into(), size_bytes: 1 << 20, object })
+        Ok(crate::backend::Opened {
+            version: [1][..].into(),
+            is_exact: true,
+            size_bytes: 1 << 20,
+            object,
+        })
     }
 
     fn depth(&self) -> usize {

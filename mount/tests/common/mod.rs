@@ -303,6 +303,7 @@ impl Backend for HeldBackend {
         }
         Ok(Opened {
             version: Arc::from(*b"1"),
+            is_exact: true,
             size_bytes: self.size_bytes,
             object: Arc::new(self.clone()),
         })

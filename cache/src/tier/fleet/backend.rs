@@ -30,7 +30,7 @@ impl fmt::Debug for FleetBackend {
 
 impl Fleet {
     /// A back end that keeps the blocks of `origin` in this tier. `store` must identify the store, and be the same on all
-    /// machines. Versions must be reliable: two files of the same version have the same bytes, on whichever machine.
+    /// machines. Files whose version is not [exact](Opened::is_exact) are read from `origin`, as without the tier.
     pub fn over(self: &Arc<Self>, store: &str, origin: Arc<dyn Backend>) -> FleetBackend {
         FleetBackend { fleet: Arc::clone(self), store: store.into(), origin }
     }
@@ -38,12 +38,15 @@ impl Fleet {
 
 impl FleetBackend {
     fn kept(&self, path: &str, opened: Opened) -> Opened {
-        let Opened { version, size_bytes, object: origin } = opened;
+        if !opened.is_exact {
+            return opened;
+        }
+        let Opened { version, is_exact, size_bytes, object: origin } = opened;
         let shared = Arc::clone(&self.fleet.shared);
         let named = Named { store: &self.store, path, version: &version };
         let id = shared.checks.file(named, size_bytes, shared.block_bytes);
         let kept = Arc::new(Kept { shared, id, size_bytes, origin });
-        Opened { version, size_bytes, object: Arc::new(FleetObject(kept)) }
+        Opened { version, is_exact, size_bytes, object: Arc::new(FleetObject(kept)) }
     }
 }
 
