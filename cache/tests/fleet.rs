@@ -4,7 +4,7 @@
 mod redis;
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -273,18 +273,24 @@ fn holder() {
     std::thread::sleep(Duration::from_secs(600));
 }
 
-#[test]
-fn when_the_holder_of_a_lease_dies_others_go_on_after_its_deadline() {
-    let Some(server) = Server::start(&[]) else { return };
-    let url = server.url("?lease=400ms");
+/// A process with leases.
+fn start_holder(url: &str) -> Child {
     let mut holder = Command::new(std::env::current_exe().unwrap())
         .args(["holder", "--exact", "--nocapture"])
-        .env(HOLDER, &url)
+        .env(HOLDER, url)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let lines = BufReader::new(holder.stdout.take().unwrap()).lines();
     assert!(lines.map_while(Result::ok).any(|line| line.contains("holds leases")));
+    holder
+}
+
+#[test]
+fn when_the_holder_of_a_lease_dies_others_go_on_after_its_deadline() {
+    let Some(server) = Server::start(&[]) else { return };
+    let url = server.url("?lease=400ms");
+    let mut holder = start_holder(&url);
     // It extends them while it lives.
     std::thread::sleep(Duration::from_secs(1));
     assert!(server.keys().len() >= 16, "{:?}", server.keys());
@@ -413,6 +419,46 @@ fn panicking() {
         let stats = second.stats();
         assert!(stats.hit_blocks > 0 && stats.overdue_blocks == 0, "{stats:?}");
     });
+}
+
+#[test]
+fn all_that_is_on_the_server_expires_and_a_node_takes_its_orders_back() {
+    // Orders are published only where memory has a bound.
+    let Some(server) = Server::start(&["--maxmemory", "100mb"]) else { return };
+    let orders = || -> Vec<String> {
+        let keys = server.keys().into_iter();
+        keys.filter(|key| key.starts_with("foretell:1:order:")).collect()
+    };
+    let url = server.url("");
+    let mut holder = start_holder(&url);
+    eventually("a process has published its order", || orders().len() == 1);
+    let whole = whole();
+    let origin = Origin::of(&whole, 0);
+    let node = node(&url, &origin);
+    let session = node.cache.attach(Arc::clone(&node.backend)).session();
+    let file = session.open("file").unwrap();
+    let stream = session.stream();
+    stream.hint_file(&file);
+    eventually("so has a node of this one", || orders().len() == 2);
+    eventually("and has put blocks", || node.stats().put_blocks > 0);
+    for is_killed in [false, true] {
+        if is_killed {
+            holder.kill().unwrap();
+            holder.wait().unwrap();
+        }
+        let keys = server.keys();
+        for key in ["foretell:1:readers", "foretell:1:at:", "foretell:1:order:"] {
+            assert!(keys.iter().any(|name| name.starts_with(key)), "{key}: {keys:?}");
+        }
+        for key in keys {
+            let lasts_ms: i64 = server.say(&["PTTL", &key]).parse().unwrap();
+            // -2: it has expired meanwhile.
+            assert!(lasts_ms >= 0 || lasts_ms == -2, "{key} lasts for ever: {lasts_ms}");
+        }
+    }
+    let Node { fleet, cache, backend, .. } = node;
+    drop((stream, file, session, cache, backend, fleet));
+    eventually("the node has taken its order back", || orders().len() == 1);
 }
 
 #[test]

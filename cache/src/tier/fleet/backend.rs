@@ -80,7 +80,7 @@ impl Backend for FleetBackend {
     }
 
     fn gave_up(&self, stream: u64) {
-        self.fleet.shared.orders().gave_up(stream);
+        self.fleet.shared.orders().note_end(stream);
         self.origin.gave_up(stream);
     }
 
@@ -96,8 +96,11 @@ impl Object for FleetObject {
     fn disclosed(&self, stream: u64, segments: Option<&[Segment]>) {
         let Kept { shared, id, size_bytes, origin } = &*self.0;
         let block_bytes = shared.block_bytes as u64;
-        shared.orders().disclosed(stream, (id, *size_bytes), block_bytes, segments);
-        shared.wakes_for_orders();
+        let is_noted =
+            shared.orders().note_disclosed(stream, (id, *size_bytes), block_bytes, segments);
+        if is_noted {
+            shared.wakes_for_orders();
+        }
         origin.disclosed(stream, segments);
     }
 

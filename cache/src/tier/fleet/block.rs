@@ -131,7 +131,7 @@ fn fetch_run(run: Vec<Block>, is_leased: bool) {
         let indices = first..first + blocks as u64;
         if result.is_ok() {
             let mut orders = object.shared.orders();
-            indices.clone().for_each(|index| orders.arrived(&object.id, index));
+            indices.clone().for_each(|index| orders.note_arrival(&object.id, index));
         }
         if is_leased {
             match &result {

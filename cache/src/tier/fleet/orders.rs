@@ -7,19 +7,25 @@
 //! take, spread over the accesses for which the block takes room, as the policy's arbiter values a hinted block. The worths of
 //! all readers are added up. On a server that is nearly full,
 //!
-//! * a block that has just been read here and is worth nothing any more is deleted: whoever reads it last does so;
+//! * a block that has just been read here and is worth nothing any more is deleted: the last reader of a block does so;
 //! * a block that has come from the store is put in exchange for one of less worth that this node has put before, the least of
 //!   a sample. If there is none, it is not put.
 //!
-//! Without orders, or room enough, blocks are put, and the server's own policy decides what leaves.
+//! **What is not known is not worthless.** A block is worth nothing only if it was disclosed, all readers are past it, and all
+//! orders are known to their ends. They are not if a reader discloses more while it reads (it may go on), if an order does not
+//! fit in the table or has not been read yet, or if there are more readers than a node follows. Then, without any orders, or
+//! with room enough, blocks are put, and the server's own policy decides what leaves.
 //!
 //! ```text
 //! foretell:1:readers           set of READER (node and stream)
-//! foretell:1:at:READER         position u64 of the first block that is before it; expires if it is not told anew
-//! foretell:1:order:READER      list of chunks: position u64 | file u64 | index u32 ...       little endian
+//! foretell:1:at:READER         position u64 of the first block that is before it | blocks u64 of its whole order, 2^64-1 if it
+//!                              may go on
+//! foretell:1:order:READER      chunks, one after the other: position u64 | file u64 | blocks u32 | index u32 ...
+//!                              all little endian; all three expire if they are not published anew
 //! ```
 
 use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use foretell_policy::Segment;
@@ -27,21 +33,31 @@ use foretell_policy::hash::Mix;
 
 use super::format::{FileId, Token};
 
-/// Who is in the set.
+/// The key of the set of readers.
 pub(super) const READERS: &str = "foretell:1:readers";
 /// How long what a node has published lasts without it.
 pub(super) const LASTS: Duration = Duration::from_secs(30);
-/// Pause between two batches.
-pub(super) const EVERY: Duration = Duration::from_millis(500);
-/// Readers whose orders a node reads. With more of them, these are a sample.
+/// Pause between two batches, at least.
+const EVERY: Duration = Duration::from_millis(500);
+/// Pause between two batches for each reader that is followed, at least: a server is asked about 50 readers a second by a node.
+const EVERY_READER: Duration = Duration::from_millis(20);
+/// Readers whose orders a node reads.
 pub(super) const READERS_MAX: usize = 256;
 /// Positions of all orders that a node knows, its own among them: 100 MB at most.
 const POSITIONS_MAX: usize = 1 << 20;
+/// Positions of a node's own orders.
+const OWN_POSITIONS_MAX: usize = POSITIONS_MAX / 2;
 /// An order is published anew, without what is behind the reader, when that is so many blocks, and half of it.
 const BEHIND_MAX: u64 = 64 << 10;
-/// Blocks of a chunk.
-const CHUNK_BLOCKS: usize = 16 << 10;
-/// Blocks that this node has put, and may take away again.
+/// Blocks of a chunk, at most.
+const CHUNK_BLOCKS: usize = 8 << 10;
+/// Bytes of a chunk before its indices.
+const CHUNK_HEAD_BYTES: usize = 20;
+/// Bytes of a chunk, at most.
+pub(super) const CHUNK_MAX_BYTES: usize = CHUNK_HEAD_BYTES + 4 * CHUNK_BLOCKS;
+/// Stands for the number of blocks of an order that may go on.
+const MAY_GO_ON: u64 = u64::MAX;
+/// Blocks that this node has put, and may take away again: 42 MB at most.
 const PUT_MAX: usize = 1 << 20;
 /// Of so many of them the least one goes.
 const SAMPLE: usize = 16;
@@ -55,17 +71,47 @@ fn place(file: &FileId, index: u64) -> Option<Place> {
     Some((file.short(), u32::try_from(index).ok()?))
 }
 
+/// How far a reader has come, and how far its order goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Position of the first block that is before it.
+    at: u64,
+    /// Blocks of its order, or [`MAY_GO_ON`].
+    blocks: u64,
+}
+
+impl Progress {
+    pub(super) const BYTES: usize = 16;
+    /// Of a reader of which nothing is known.
+    pub(super) const UNKNOWN: Progress = Progress { at: 0, blocks: MAY_GO_ON };
+
+    pub(super) fn encode(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&self.at.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.blocks.to_le_bytes());
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (words, []) = bytes.as_chunks::<8>() else { return None };
+        let [at, blocks] = words else { return None };
+        Some(Progress { at: u64::from_le_bytes(*at), blocks: u64::from_le_bytes(*blocks) })
+    }
+}
+
 /// The order of a reader of this node.
 #[derive(Default)]
 struct Own {
     order: Vec<Place>,
     positions: HashMap<Place, Vec<u64>, Mix>,
     at: u64,
+    /// More was disclosed while it read, or than there is room for.
+    may_go_on: bool,
     /// How often it was published anew.
     generation: u32,
     /// So much of the order is published.
     told_blocks: usize,
-    told_at: Option<u64>,
+    told_progress: Option<Progress>,
     told: Option<Instant>,
 }
 
@@ -75,14 +121,19 @@ impl Own {
         format!("{node}-{stream}-{}", self.generation)
     }
 
+    fn progress(&self) -> Progress {
+        let blocks = if self.may_go_on { MAY_GO_ON } else { self.order.len() as u64 };
+        Progress { at: self.at, blocks }
+    }
+
     /// All of it is to be published under another name.
-    fn begins_anew(&mut self) {
+    fn begin_anew(&mut self) {
         self.generation += 1;
-        (self.told_blocks, self.told_at, self.told) = (0, None, None);
+        (self.told_blocks, self.told_progress, self.told) = (0, None, None);
     }
 
     /// Forgets what is behind the reader. Returns the number of blocks.
-    fn leaves_behind(&mut self) -> usize {
+    fn leave_behind(&mut self) -> usize {
         let behind = self.at as usize;
         self.order.drain(..behind);
         self.at = 0;
@@ -90,7 +141,7 @@ impl Own {
         for (at, place) in self.order.iter().enumerate() {
             self.positions.entry(*place).or_default().push(at as u64);
         }
-        self.begins_anew();
+        self.begin_anew();
         behind
     }
 }
@@ -98,18 +149,32 @@ impl Own {
 /// What is known of another node's reader.
 #[derive(Default)]
 struct Other {
-    at: u64,
-    chunks: usize,
+    progress: Progress,
+    /// Bytes of its order that have been read.
+    bytes: u64,
+    /// Positions of it in the table.
     positions: usize,
+    /// No more of its order is read: the table is full, or it is no order.
+    is_cut: bool,
     number: u32,
+}
+
+impl Other {
+    /// Whether its order is known to the end.
+    fn is_complete(&self) -> bool {
+        self.progress.blocks == self.positions as u64
+    }
 }
 
 /// What is to be published of a reader.
 #[derive(Debug)]
 pub(super) struct News {
     pub(super) reader: String,
-    pub(super) at: u64,
-    pub(super) chunks: Vec<Vec<u8>>,
+    pub(super) progress: Progress,
+    /// To be added to its order.
+    pub(super) chunks: Vec<u8>,
+    /// Nothing of its order is published yet.
+    pub(super) is_first: bool,
 }
 
 /// Whether a block is to be put on the server.
@@ -126,12 +191,17 @@ pub(super) enum Admission {
 pub(super) struct Orders {
     node: String,
     own: HashMap<u64, Own>,
+    own_positions: usize,
     others: HashMap<String, Other>,
     by_number: HashMap<u32, String>,
     next_number: u32,
     /// Positions of other nodes' readers.
     wanted: HashMap<Place, Vec<(u32, u64)>, Mix>,
-    positions: usize,
+    other_positions: usize,
+    /// There are readers that this node does not follow.
+    has_more_readers: bool,
+    /// When this node last heard of the others.
+    learnt: Option<Instant>,
     /// Readers that have given up.
     ended: Vec<String>,
     put: Vec<(FileId, u64)>,
@@ -139,6 +209,7 @@ pub(super) struct Orders {
     /// The server's memory has no bound, so that nothing need be known.
     is_unbounded: bool,
     random: u64,
+    turn: Arc<Mutex<()>>,
 }
 
 impl Orders {
@@ -147,48 +218,63 @@ impl Orders {
         Orders { node, random: 1, ..Orders::default() }
     }
 
-    /// A stream of this node will read these parts of a file; all of it without any.
-    pub(super) fn disclosed(
+    /// A stream of this node will read these parts of a file; all of it without any. Returns whether that is to be published.
+    pub(super) fn note_disclosed(
         &mut self,
         stream: u64,
         (file, size_bytes): (&FileId, u64),
         block_bytes: u64,
         segments: Option<&[Segment]>,
-    ) {
+    ) -> bool {
         if self.is_unbounded {
-            return;
+            return false;
         }
         let whole = [Segment { offset_bytes: 0, length_bytes: size_bytes }];
         let own = self.own.entry(stream).or_default();
+        own.may_go_on |= own.at > 0;
         let mut last = None;
         for segment in segments.unwrap_or(&whole) {
             let end = size_bytes.min(segment.offset_bytes.saturating_add(segment.length_bytes));
             for index in segment.offset_bytes / block_bytes..end.div_ceil(block_bytes) {
-                let Some(place) = place(file, index) else { return };
+                let has_room = self.own_positions < OWN_POSITIONS_MAX
+                    && self.own_positions + self.other_positions < POSITIONS_MAX;
+                let Some(place) = place(file, index).filter(|_| has_room) else {
+                    own.may_go_on = true;
+                    return true;
+                };
                 // Small parts of one block, one after the other, are one need.
-                if last == Some(place) || self.positions >= POSITIONS_MAX {
+                if last == Some(place) {
                     continue;
                 }
                 last = Some(place);
                 own.positions.entry(place).or_default().push(own.order.len() as u64);
                 own.order.push(place);
-                self.positions += 1;
+                self.own_positions += 1;
             }
         }
+        true
     }
 
     /// A stream of this node has given up the rest.
-    pub(super) fn gave_up(&mut self, stream: u64) {
+    pub(super) fn note_end(&mut self, stream: u64) {
         if let Some(own) = self.own.remove(&stream) {
-            self.positions -= own.order.len();
+            self.own_positions -= own.order.len();
             if own.told.is_some() {
                 self.ended.push(own.reader(&self.node, stream));
             }
         }
     }
 
+    /// All streams of this node end. Returns the readers that others may know.
+    pub(super) fn end(&mut self) -> Vec<String> {
+        for stream in self.own.keys().copied().collect::<Vec<u64>>() {
+            self.note_end(stream);
+        }
+        std::mem::take(&mut self.ended)
+    }
+
     /// A block has arrived at this node: the reader that is nearest to it has come so far.
-    pub(super) fn arrived(&mut self, file: &FileId, index: u64) {
+    pub(super) fn note_arrival(&mut self, file: &FileId, index: u64) {
         let Some(place) = place(file, index) else { return };
         let nearest = self.own.iter_mut().filter_map(|(_, own)| {
             let next = own.positions.get(&place)?.iter().copied().find(|&at| at >= own.at)?;
@@ -202,17 +288,33 @@ impl Orders {
     /// What was published is lost: the server is another one, or was started again.
     pub(super) fn publish_anew(&mut self) {
         self.is_unbounded = false;
+        self.forget_others();
+        self.put.clear();
+        self.own.values_mut().for_each(Own::begin_anew);
+    }
+
+    /// Forgets what other nodes will read, and how full the server is.
+    pub(super) fn forget_others(&mut self) {
         self.others.clear();
         self.by_number.clear();
         self.wanted.clear();
-        self.put.clear();
-        self.positions = self.own.values().map(|own| own.order.len()).sum();
-        self.own.values_mut().for_each(Own::begins_anew);
+        self.other_positions = 0;
+        (self.is_full, self.has_more_readers, self.learnt) = (false, false, None);
+    }
+
+    /// Held by the thread that exchanges orders.
+    pub(super) fn turn(&self) -> Arc<Mutex<()>> {
+        Arc::clone(&self.turn)
     }
 
     /// Whether there is anything to publish.
     pub(super) fn is_active(&self) -> bool {
         !self.own.is_empty() || !self.ended.is_empty()
+    }
+
+    /// Pause between two batches: the longer, the more readers there are.
+    pub(super) fn pause(&self) -> Duration {
+        EVERY.max(EVERY_READER * self.others.len() as u32)
     }
 
     /// What is to be published now, and the readers that have given up.
@@ -221,80 +323,115 @@ impl Orders {
         for (stream, own) in &mut self.own {
             if own.at >= BEHIND_MAX && 2 * own.at >= own.order.len() as u64 {
                 self.ended.push(own.reader(&self.node, *stream));
-                self.positions -= own.leaves_behind();
+                self.own_positions -= own.leave_behind();
             }
             let is_old = own.told.is_none_or(|told| told.elapsed() > LASTS / 4);
-            let pending = &own.order[own.told_blocks..];
-            if pending.is_empty() && own.told_at == Some(own.at) && !is_old {
+            let (pending, progress) = (&own.order[own.told_blocks..], own.progress());
+            if pending.is_empty() && own.told_progress == Some(progress) && !is_old {
                 continue;
             }
+            let is_first = own.told.is_none();
             let chunks = chunks(own.told_blocks as u64, pending);
             own.told_blocks = own.order.len();
-            (own.told_at, own.told) = (Some(own.at), Some(Instant::now()));
+            (own.told_progress, own.told) = (Some(progress), Some(Instant::now()));
             let reader = own.reader(&self.node, *stream);
-            news.push(News { reader, at: own.at, chunks });
+            news.push(News { reader, progress, chunks, is_first });
         }
         (news, std::mem::take(&mut self.ended))
     }
 
-    /// Whether it is a reader of this node.
-    pub(super) fn is_own(&self, reader: &str) -> bool {
-        reader.starts_with(&self.node)
-    }
-
-    /// Chunks of a reader's order that are known.
-    pub(super) fn known_chunks(&self, reader: &str) -> usize {
-        self.others.get(reader).map_or(0, |other| other.chunks)
-    }
-
-    /// Another node's reader is at this position, and has disclosed more.
-    pub(super) fn heard(&mut self, reader: &str, at: u64, chunks: &[Vec<u8>]) {
-        let number = match self.others.get_mut(reader) {
-            Some(other) => {
-                (other.at, other.chunks) = (at, other.chunks + chunks.len());
-                other.number
-            }
-            None => {
-                let number = self.next_number;
-                self.next_number += 1;
-                let other = Other { at, chunks: chunks.len(), positions: 0, number };
-                self.others.insert(reader.to_owned(), other);
-                self.by_number.insert(number, reader.to_owned());
-                number
-            }
-        };
-        for chunk in chunks {
-            let Some((head, places)) = chunk.split_at_checked(16) else { continue };
-            let word = |at: usize| {
-                let word: [u8; 8] = std::array::from_fn(|byte| head[at + byte]);
-                u64::from_le_bytes(word)
-            };
-            let (first, file) = (word(0), word(8));
-            let (indices, _) = places.as_chunks::<4>();
-            for (turn, index) in indices.iter().enumerate() {
-                if self.positions >= POSITIONS_MAX {
-                    return;
-                }
-                let place = (file, u32::from_le_bytes(*index));
-                let at = first.saturating_add(turn as u64);
-                self.wanted.entry(place).or_default().push((number, at));
-                self.positions += 1;
-                if let Some(other) = self.others.get_mut(reader) {
-                    other.positions += 1;
-                }
+    /// The server has refused something about a reader of this node: its progress is to be published again. What its order lacks
+    /// there, others notice by its length.
+    pub(super) fn note_refused(&mut self, reader: &str) {
+        for (stream, own) in &mut self.own {
+            if own.reader(&self.node, *stream) == reader {
+                own.told_progress = None;
             }
         }
     }
 
-    /// These are all readers there are. Others are forgotten.
-    pub(super) fn are_all(&mut self, readers: &HashSet<String>) {
+    /// Whether it is a reader of this node.
+    fn is_own(&self, reader: &str) -> bool {
+        reader.starts_with(&self.node)
+    }
+
+    /// The readers to follow: those that are followed already, and of these members as many more as may be. `readers`: how many
+    /// there are, of which the members may be a sample.
+    pub(super) fn follow(&mut self, members: Vec<String>, readers: usize) -> Vec<String> {
+        self.has_more_readers = readers > members.len();
+        let mut followed: Vec<String> = self.others.keys().cloned().collect();
+        for member in members {
+            if self.is_own(&member) || self.others.contains_key(&member) {
+                continue;
+            }
+            match followed.len() < READERS_MAX {
+                true => followed.push(member),
+                false => self.has_more_readers = true,
+            }
+        }
+        followed
+    }
+
+    /// From which byte on a reader's order is to be read; `None` if no more of it is.
+    pub(super) fn unread(&self, reader: &str) -> Option<u64> {
+        let Some(other) = self.others.get(reader) else { return Some(0) };
+        (!other.is_cut).then_some(other.bytes)
+    }
+
+    /// Another node's reader has come so far, and these bytes of its order follow those that were read.
+    pub(super) fn learn(&mut self, reader: &str, progress: Progress, bytes: &[u8]) {
+        self.learnt = Some(Instant::now());
+        let (wanted, by_number) = (&mut self.wanted, &mut self.by_number);
+        let other = self.others.entry(reader.to_owned()).or_insert_with(|| {
+            let number = self.next_number;
+            self.next_number += 1;
+            by_number.insert(number, reader.to_owned());
+            Other { number, ..Other::default() }
+        });
+        other.progress = progress;
+        let mut rest = bytes;
+        while let Some((head, more)) = rest.split_first_chunk::<CHUNK_HEAD_BYTES>() {
+            let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| head[at + byte]));
+            let (first, file) = (word(0), word(8));
+            let blocks = u32::from_le_bytes(std::array::from_fn(|byte| head[16 + byte])) as usize;
+            other.is_cut |= blocks > CHUNK_BLOCKS;
+            if other.is_cut {
+                return;
+            }
+            let Some((indices, after)) = more.split_at_checked(4 * blocks) else { break };
+            for (turn, index) in indices.as_chunks::<4>().0.iter().enumerate() {
+                if self.own_positions + self.other_positions >= POSITIONS_MAX {
+                    other.is_cut = true;
+                    return;
+                }
+                let place = (file, u32::from_le_bytes(*index));
+                let at = first.saturating_add(turn as u64);
+                wanted.entry(place).or_default().push((other.number, at));
+                self.other_positions += 1;
+                other.positions += 1;
+            }
+            rest = after;
+        }
+        other.bytes += (bytes.len() - rest.len()) as u64;
+    }
+
+    /// No more of a reader's order can be read.
+    pub(super) fn cut(&mut self, reader: &str) {
+        if let Some(other) = self.others.get_mut(reader) {
+            other.is_cut = true;
+        }
+    }
+
+    /// Forgets readers that have ended: those that are not among these.
+    pub(super) fn keep_only(&mut self, readers: &HashSet<String>) {
+        self.learnt = Some(Instant::now());
         let gone: Vec<String> =
             self.others.keys().filter(|reader| !readers.contains(*reader)).cloned().collect();
         let mut numbers = HashSet::new();
         for reader in gone {
             if let Some(other) = self.others.remove(&reader) {
                 self.by_number.remove(&other.number);
-                self.positions -= other.positions;
+                self.other_positions -= other.positions;
                 numbers.insert(other.number);
             }
         }
@@ -307,12 +444,12 @@ impl Orders {
     }
 
     /// The server has used this part of its memory; `None` if that has no bound.
-    pub(super) fn is_filled(&mut self, part: Option<f64>) {
+    pub(super) fn set_filled(&mut self, part: Option<f64>) {
         self.is_full = part.is_some_and(|part| part > FULL_PART);
         if part.is_none() && !self.is_unbounded {
             self.publish_anew();
             self.own.clear();
-            (self.is_unbounded, self.positions) = (true, 0);
+            (self.is_unbounded, self.own_positions) = (true, 0);
         }
     }
 
@@ -321,7 +458,29 @@ impl Orders {
         self.is_full
     }
 
-    /// What a block is worth to all readers.
+    /// Whether orders of others are known, and decide.
+    fn is_informed(&self) -> bool {
+        self.is_full
+            && !self.others.is_empty()
+            && self.learnt.is_some_and(|learnt| learnt.elapsed() <= LASTS)
+    }
+
+    /// Whether all orders are known to their ends.
+    fn is_complete(&self) -> bool {
+        !self.has_more_readers
+            && self.others.values().all(Other::is_complete)
+            && !self.own.values().any(|own| own.may_go_on)
+    }
+
+    /// Whether a block is in one of the orders.
+    fn is_disclosed(&self, file: &FileId, index: u64) -> bool {
+        place(file, index).is_some_and(|place| {
+            self.wanted.contains_key(&place)
+                || self.own.values().any(|own| own.positions.contains_key(&place))
+        })
+    }
+
+    /// What a block is worth to all readers, as far as their orders are known.
     fn worth(&self, file: &FileId, index: u64) -> f64 {
         let Some(place) = place(file, index) else { return 0.0 };
         let worth_at = |at: u64, now: u64| match at.checked_sub(now) {
@@ -330,7 +489,7 @@ impl Orders {
         };
         let of_others = self.wanted.get(&place).into_iter().flatten().filter_map(|(number, at)| {
             let reader = self.by_number.get(number)?;
-            Some(worth_at(*at, self.others.get(reader)?.at))
+            Some(worth_at(*at, self.others.get(reader)?.progress.at))
         });
         let of_own = self.own.values().flat_map(|own| {
             let positions = own.positions.get(&place).into_iter().flatten();
@@ -339,26 +498,31 @@ impl Orders {
         of_others.sum::<f64>() + of_own.sum::<f64>()
     }
 
+    /// Whether a block is certainly worth nothing: it was disclosed, and no reader has it before it.
+    fn is_worthless(&self, file: &FileId, index: u64) -> bool {
+        self.worth(file, index) == 0.0 && self.is_disclosed(file, index) && self.is_complete()
+    }
+
     /// Whether a block on a full server may go, since no reader has it before it.
     pub(super) fn may_go(&self, file: &FileId, index: u64) -> bool {
-        self.is_full && !self.others.is_empty() && self.worth(file, index) == 0.0
+        self.is_informed() && self.is_worthless(file, index)
     }
 
     /// Whether a block that has come from the store is to be put.
     pub(super) fn admit(&mut self, file: &FileId, index: u64) -> Admission {
-        if !self.is_full || self.others.is_empty() {
+        if !self.is_informed() {
             return Admission::Put;
         }
         let worth = self.worth(file, index);
         if worth == 0.0 {
-            return Admission::No;
+            return match self.is_worthless(file, index) {
+                true => Admission::No,
+                false => Admission::Put,
+            };
         }
         let mut least: Option<(f64, usize)> = None;
         for _ in 0..SAMPLE.min(self.put.len()) {
-            self.random ^= self.random << 13;
-            self.random ^= self.random >> 7;
-            self.random ^= self.random << 17;
-            let at = (self.random % self.put.len() as u64) as usize;
+            let at = self.random_put();
             let (file, index) = self.put[at];
             let worth = self.worth(&file, index);
             if least.is_none_or(|(known, _)| worth < known) {
@@ -374,141 +538,40 @@ impl Orders {
         }
     }
 
-    /// A block has been put.
-    pub(super) fn is_put(&mut self, file: FileId, index: u64) {
-        if self.put.len() < PUT_MAX {
-            self.put.push((file, index));
+    /// A place in `put`, which is not empty, by xorshift.
+    fn random_put(&mut self) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random % self.put.len() as u64) as usize
+    }
+
+    /// A block has been put. When too many are known, it takes the place of any of them.
+    pub(super) fn note_put(&mut self, file: FileId, index: u64) {
+        if self.is_unbounded {
+            return;
         }
+        if self.put.len() < PUT_MAX {
+            return self.put.push((file, index));
+        }
+        let at = self.random_put();
+        self.put[at] = (file, index);
     }
 }
 
 /// Blocks in chunks of one file each.
-fn chunks(first: u64, places: &[Place]) -> Vec<Vec<u8>> {
-    let mut at = first;
+fn chunks(first: u64, places: &[Place]) -> Vec<u8> {
+    let (mut at, mut bytes) = (first, Vec::new());
     let runs = places.chunk_by(|one, next| one.0 == next.0);
-    runs.flat_map(|run| run.chunks(CHUNK_BLOCKS))
-        .map(|run| {
-            let mut chunk = Vec::with_capacity(16 + 4 * run.len());
-            chunk.extend(at.to_le_bytes());
-            chunk.extend(run[0].0.to_le_bytes());
-            run.iter().for_each(|(_, index)| chunk.extend(index.to_le_bytes()));
-            at += run.len() as u64;
-            chunk
-        })
-        .collect()
+    for run in runs.flat_map(|run| run.chunks(CHUNK_BLOCKS)) {
+        bytes.extend(at.to_le_bytes());
+        bytes.extend(run[0].0.to_le_bytes());
+        bytes.extend((run.len() as u32).to_le_bytes());
+        run.iter().for_each(|(_, index)| bytes.extend(index.to_le_bytes()));
+        at += run.len() as u64;
+    }
+    bytes
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::format::{Checks, Named};
-    use super::*;
-
-    const BLOCK: u64 = 4096;
-
-    fn file(path: &str) -> FileId {
-        let named = Named { store: "s", path, version: b"1" };
-        Checks::new(None).file(named, 100 * BLOCK, BLOCK as usize)
-    }
-
-    fn disclose(orders: &mut Orders, stream: u64, file: &FileId, indices: &[u64]) {
-        let of = |&index: &u64| Segment { offset_bytes: index * BLOCK, length_bytes: BLOCK };
-        let segments: Vec<Segment> = indices.iter().map(of).collect();
-        orders.disclosed(stream, (file, 100 * BLOCK), BLOCK, Some(&segments));
-    }
-
-    /// Has `other` hear all that `one` says.
-    fn tell(one: &mut Orders, other: &mut Orders) {
-        for News { reader, at, chunks } in one.news().0 {
-            other.heard(&reader, at, &chunks);
-        }
-    }
-
-    #[test]
-    fn a_block_is_worth_what_all_readers_will_save_by_it() {
-        let (mut one, mut other) = (Orders::new(&[1; 16]), Orders::new(&[2; 16]));
-        let (a, b) = (file("a"), file("b"));
-        disclose(&mut one, 7, &a, &[5, 3, 9]);
-        disclose(&mut one, 7, &b, &[5]);
-        disclose(&mut other, 1, &a, &[9, 4, 9]);
-        tell(&mut one, &mut other);
-        assert_eq!(other.worth(&a, 5), 1.0);
-        assert_eq!(other.worth(&b, 5), 0.25);
-        assert_eq!(other.worth(&a, 4), 0.5);
-        assert_eq!(other.worth(&a, 9), 1.0 / 3.0 + (1.0 + 1.0 / 3.0));
-        assert_eq!(other.worth(&a, 6), 0.0);
-        // What has arrived is behind the reader, and so is what was before it.
-        one.arrived(&a, 3);
-        tell(&mut one, &mut other);
-        assert_eq!((other.worth(&a, 5), other.worth(&b, 5)), (0.0, 0.5));
-        other.arrived(&a, 9);
-        assert_eq!(other.worth(&a, 9), 1.0 + 0.5);
-        other.arrived(&a, 9);
-        assert_eq!(other.worth(&a, 9), 1.0);
-        // A reader that gives up, or is gone, counts no more.
-        one.gave_up(7);
-        assert_eq!(one.news().1, [format!("{}-7-0", one.node)]);
-        other.are_all(&HashSet::new());
-        assert_eq!((other.worth(&a, 9), other.positions), (0.0, 3));
-        // All of it is published anew when the server has lost it.
-        other.publish_anew();
-        let news = other.news().0;
-        assert_eq!((news[0].chunks.len(), news[0].at), (1, 3));
-        assert_eq!(news[0].reader, format!("{}-1-1", other.node));
-    }
-
-    #[test]
-    fn on_a_full_server_blocks_are_put_for_others_of_less_worth() {
-        let (mut one, mut other) = (Orders::new(&[1; 16]), Orders::new(&[2; 16]));
-        let a = file("a");
-        disclose(&mut one, 0, &a, &[1, 2, 3, 4]);
-        tell(&mut one, &mut other);
-        assert_eq!(other.admit(&a, 50), Admission::Put, "there is room");
-        assert!(!other.may_go(&a, 50));
-        other.is_filled(Some(0.95));
-        assert!(other.may_go(&a, 50) && !other.may_go(&a, 4));
-        assert_eq!(other.admit(&a, 50), Admission::No, "nobody wants it");
-        assert_eq!(other.admit(&a, 1), Admission::No, "there is none to go for it");
-        other.is_put(a, 4);
-        assert_eq!(other.admit(&a, 1), Admission::For(a, 4));
-        other.is_put(a, 1);
-        assert_eq!(other.admit(&a, 2), Admission::No);
-        // Without orders of others the server decides.
-        other.are_all(&HashSet::new());
-        assert_eq!(other.admit(&a, 50), Admission::Put);
-        // Where there is always room, nothing is noted.
-        one.is_filled(None);
-        disclose(&mut one, 1, &a, &[1]);
-        assert!(!one.is_active() && one.positions == 0);
-    }
-
-    #[test]
-    fn an_endless_order_leaves_behind_what_is_past() {
-        let (mut one, mut other) = (Orders::new(&[1; 16]), Orders::new(&[2; 16]));
-        let a = file("a");
-        let indices: Vec<u64> = (0..100).collect();
-        for turn in 0..2000 {
-            disclose(&mut one, 0, &a, &indices);
-            indices.iter().for_each(|&index| one.arrived(&a, index));
-            if turn % 10 == 0 {
-                tell(&mut one, &mut other);
-            }
-        }
-        assert!(one.positions <= 2 * BEHIND_MAX as usize, "{}", one.positions);
-        disclose(&mut one, 0, &a, &[7, 5]);
-        let (news, _) = one.news();
-        other.heard(&news[0].reader, news[0].at, &news[0].chunks);
-        other.are_all(&HashSet::from([news[0].reader.clone()]));
-        assert_eq!((other.worth(&a, 7), other.worth(&a, 5)), (1.0, 0.5));
-    }
-
-    #[test]
-    fn whatever_somebody_publishes_is_taken_as_it_is() {
-        let mut orders = Orders::new(&[1; 16]);
-        for length in 0..40 {
-            orders.heard("x", u64::MAX, &[vec![0xFF; length]]);
-        }
-        assert_eq!(orders.worth(&file("a"), 1), 0.0);
-        orders.are_all(&HashSet::new());
-        assert_eq!((orders.positions, orders.wanted.len()), (0, 0));
-    }
-}
+mod tests;

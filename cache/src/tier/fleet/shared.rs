@@ -12,7 +12,7 @@ use super::address::Address;
 use super::away::Trouble;
 use super::block::Block;
 use super::format::{Checks, FileId, Token};
-use super::orders::{EVERY, Orders};
+use super::orders::Orders;
 use super::server::{Known, Node, Probed};
 
 /// Bytes that wait to be put, at most. More are not put.
@@ -217,9 +217,10 @@ impl Shared {
 
     /// F. There may be something to publish.
     pub(super) fn wakes_for_orders(&self) {
+        let pause = self.orders().pause();
         let mut state = self.lock();
         if state.orders_due.is_none() {
-            state.orders_due = Some(Instant::now() + EVERY);
+            state.orders_due = Some(Instant::now() + pause);
             drop(state);
             self.is_more.notify_one();
         }

@@ -85,6 +85,7 @@ impl Shared {
             }
             self.note_trouble(&mut servers);
         }
+        self.withdraw_orders(&mut servers);
     }
 
     /// E. Takes note of what has gone wrong. Returns whether nothing has.
@@ -184,14 +185,14 @@ impl Shared {
             match reply {
                 Some(Value::Okay) => {
                     count(&self.counts.put, 1);
-                    self.orders().is_put(put.file, put.index);
+                    self.orders().note_put(put.file, put.index);
                     done.push(put.key.as_str());
                 }
                 // F. Others need not wait for what does not come.
                 Some(reply) => {
                     count(&self.counts.declined, 1);
                     if has_code(&reply, "OOM") {
-                        self.orders().is_filled(Some(1.0));
+                        self.orders().set_filled(Some(1.0));
                     }
                     not_put.push(put.key.clone());
                 }
