@@ -231,7 +231,7 @@ impl Tier {
     /// Sets the listener for trouble with the disk. It is called at most once a minute for each kind, in any thread,
     /// and must not wait. Only the first listener is ever called.
     pub fn on_trouble(&self, tell: impl Fn(&TierTrouble) + Send + Sync + 'static) {
-        self.shared.teller.is(Box::new(tell));
+        self.shared.teller.set_listener(Box::new(tell));
     }
 
     /// Waits until all queued blocks have been written or given up.

@@ -67,7 +67,7 @@ impl<T> Default for Teller<T> {
 
 impl<T: Kinds> Teller<T> {
     /// Sets the listener. Only the first one counts.
-    pub(super) fn is(&self, tell: Tell<T>) {
+    pub(super) fn set_listener(&self, tell: Tell<T>) {
         self.tell.set(tell).ok();
     }
 
@@ -99,7 +99,8 @@ mod tests {
         let teller = Teller::default();
         teller.tell(&TierTrouble::Corrupt { so_far: 1 });
         let heard = Arc::clone(&lines);
-        teller.is(Box::new(move |trouble| heard.lock().unwrap().push(trouble.to_string())));
+        teller
+            .set_listener(Box::new(move |trouble| heard.lock().unwrap().push(trouble.to_string())));
         for blocks in [1, 2, 3] {
             teller.tell(&TierTrouble::Corrupt { so_far: blocks });
             teller.tell(&TierTrouble::Full(io::Error::from_raw_os_error(28)));

@@ -169,7 +169,7 @@ impl Fleet {
         let secrets = (parsed.password.clone(), parsed.secret.clone());
         let secret = secrets.1.map(|secret| String::from_utf8_lossy(&secret).into_owned());
         let key = (std::process::id(), address.to_owned(), secrets.0, secret, block_bytes);
-        // A child that was forked while a thread had the lock never gets it. Then it shares with nobody.
+        // A child that was forked while a thread had the lock never gets it. Then it has a tier of its own.
         let begun = Instant::now();
         let mut known = loop {
             match KNOWN.try_lock() {
@@ -225,7 +225,7 @@ impl Fleet {
     /// Sets the listener for trouble with the server. It is called at most once a minute for each kind, in any thread, and must
     /// not wait. Only the first listener is ever called.
     pub fn on_trouble(&self, tell: impl Fn(&FleetTrouble) + Send + Sync + 'static) {
-        self.shared.teller.is(Box::new(tell));
+        self.shared.teller.set_listener(Box::new(tell));
         self.shared.tell_again();
     }
 
