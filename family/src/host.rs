@@ -3,7 +3,7 @@
 //! Clients come by a socket in the daemon's folder, which other users cannot reach. Each says what its store is made of
 //! ([`Told`]), and the daemon opens that for it:
 //!
-//! * A. Only for a process that could open the same: whoever starts the host decides that (`may_join`). A folder must be the
+//! * A. Only for a process that could open the same: the program that starts the host decides that (`may_join`). A folder must be the
 //!   same folder to both.
 //! * B. With the settings of the client's environment, which stay in memory. Stores with other settings are other stores: no
 //!   block of one is found by the other.
@@ -51,7 +51,7 @@ const OPENED_MAX: usize = 1024;
 const DEPTH_MAX: usize = 4096;
 /// The least part of its size that a cache keeps while the machine is short of memory: as the budget for runs.
 const LEAST_PART: u64 = 16;
-/// Why nobody joins a host that ends.
+/// Why no client joins a host that ends.
 const ENDS: &str = "it is about to end";
 /// Pause after a failed accept: no descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -93,11 +93,11 @@ pub struct HostOptions {
     pub cache: CacheOptions,
     /// Whether it gives memory [back](Host::press), at the price that [`Cache::new_shared_that_gives_back`] names.
     pub gives_back: bool,
-    /// The socket in its folder, if somebody else has opened it, and keeps it.
+    /// The socket in its folder, if another program (systemd) has opened it, and keeps it.
     pub socket: Option<OwnedFd>,
 }
 
-/// Whoever starts a host says who may join.
+/// Which clients may join: the program that starts a host implements this.
 pub trait Admission: Send + Sync {
     /// Whether the process at the other end of a socket may have files and stores opened for it.
     ///
@@ -165,7 +165,7 @@ struct Hosting {
     /// Rings when a client has been heard, or all is over.
     bell: OwnedFd,
     is_over: AtomicBool,
-    /// Whether nobody joins any more.
+    /// Whether no more clients may join.
     is_hidden: AtomicBool,
 }
 
@@ -237,7 +237,7 @@ impl Host {
         let accepting =
             std::thread::Builder::new().name("foretell-joins".to_owned()).spawn(move || {
                 of_thread.accept(&listener);
-                // Somebody else's socket stays, and those who wait there get to the next host.
+                // A socket that was given stays, and clients that wait there get to the next host.
                 if !is_given {
                     of_thread.refuse_waiting(&listener);
                 }
@@ -292,8 +292,8 @@ impl Host {
         wanted_bytes.saturating_mul(2) < size_bytes
     }
 
-    /// Lets nobody join any more. Clients go on. Those who come by the socket of somebody else are refused, since they would
-    /// wait for an answer otherwise.
+    /// Lets no more clients join; those that have joined go on. Clients that come by a socket that was given are refused, since
+    /// they would wait for an answer otherwise.
     pub fn hide(&self) {
         self.hosting.is_hidden.store(true, Ordering::Release);
         if let Some(path) = &self.path {
@@ -302,7 +302,7 @@ impl Host {
         }
     }
 
-    /// Hears nobody any more.
+    /// Ends the thread that accepts clients.
     fn end(&self) {
         let thread = self.accepting.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return };
@@ -387,7 +387,7 @@ impl Hosting {
         }
     }
 
-    /// Those who wait are refused in words: the end of the socket would look like a host of another version. The socket is
+    /// Refuses waiting clients in words: the end of the socket would look like a host of another version. The socket is
     /// nowhere to be found by now, so no more of them come.
     fn refuse_waiting(&self, listener: &UnixListener) {
         while let Ok((socket, _)) = listener.accept() {
@@ -429,7 +429,7 @@ impl Hosting {
         }
     }
 
-    /// Tells a client why it is not taken, and whoever has started the host.
+    /// Tells a client, and the program that has started the host, why the client is not taken.
     fn refuse(&self, socket: &UnixStream, refusal: &Refusal) {
         refuse(socket, refusal);
         self.refused.fetch_add(1, Ordering::Relaxed);
@@ -478,7 +478,8 @@ impl Hosting {
         served
     }
 
-    fn has_fleet(&self, fleet: &Arc<Fleet>) {
+    /// Counts a tier of a store that was opened, and tells its troubles.
+    fn watch_fleet(&self, fleet: &Arc<Fleet>) {
         let mut fleets = self.fleets.lock().unwrap_or_else(PoisonError::into_inner);
         fleets.retain(|known| known.strong_count() > 0);
         if !fleets.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(fleet))) {
@@ -553,7 +554,7 @@ impl Hosting {
         let source = Source::of(&recipe, other.as_ref())
             .map_err(|error| Refusal::mendable(format!("it cannot open the store: {error}")))?;
         if let Some(fleet) = source.fleet() {
-            self.has_fleet(fleet);
+            self.watch_fleet(fleet);
         }
         let store = self.cache.attach(source.backend());
         let open = move |path: &[u8]| source.open(OsStr::from_bytes(path));
@@ -573,7 +574,7 @@ fn different<'a>(
 
 /// Whether no client reads from a store.
 fn is_idle(kept: &Kept) -> bool {
-    // One that is being opened or asked for is locked, or someone else has it too.
+    // One that is being opened or asked for is locked, or another thread has it too.
     Arc::strong_count(kept) == 1
         && kept.try_lock().is_ok_and(|open| {
             open.as_ref().is_none_or(|served| Arc::strong_count(&served.open) == 1)
