@@ -31,5 +31,13 @@ if __name__ == "__main__":
         for bytes_ in store.read_ranges(ranges):
             sample = torch.frombuffer(bytearray(bytes_), dtype=torch.uint8)
             sample.sum()  # The training step.
-    if rank == 0:
-        print(store.stats())
+    # The counts are in the process that has the cache: one rank of each node, or the daemon (`foretell status`).
+    stats = store.stats()
+    if "tier_hit_blocks" in stats:
+        print(
+            f"rank {rank}:",
+            stats["tier_hit_blocks"],
+            "blocks shared,",
+            stats["tier_missed_blocks"],
+            "fetched",
+        )
