@@ -14,6 +14,8 @@
 
 #[path = "../tests/redis/mod.rs"]
 mod redis;
+#[path = "../tests/shuffled/mod.rs"]
+mod shuffled;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -25,6 +27,7 @@ use foretell_cache::backend::{AddressOptions, Backend, at};
 use foretell_cache::tier::fleet::Fleet;
 use foretell_cache::{Cache, CacheOptions, Segment};
 use foretell_testbed::store::{Store, StoreOptions};
+use shuffled::shuffled;
 
 type Anything<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -258,7 +261,7 @@ fn node(words: &[String]) -> Anything<()> {
         Cache::new(CacheOptions { budget_bytes: size_bytes / 8, block_bytes: BLOCK_BYTES })?;
     let session = cache.attach(backend).session();
     let file = session.open("data")?;
-    let order = shuffled(size_bytes / SAMPLE_BYTES, number);
+    let order = order(size_bytes / SAMPLE_BYTES, number);
     let stream = session.stream();
     if is_disclosed == "true" {
         stream.hint_segments(&file, &order);
@@ -294,14 +297,8 @@ fn node(words: &[String]) -> Anything<()> {
 }
 
 /// All samples once, in the order of this node.
-fn shuffled(samples: u64, number: u64) -> Vec<Segment> {
-    let mut seed = number + 1;
-    let mut order: Vec<u64> = (0..samples).collect();
-    for last in (1..order.len()).rev() {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        order.swap(last, (seed >> 33) as usize % (last + 1));
-    }
+fn order(samples: u64, number: u64) -> Vec<Segment> {
     let segment =
         |sample| Segment { offset_bytes: sample * SAMPLE_BYTES, length_bytes: SAMPLE_BYTES };
-    order.into_iter().map(segment).collect()
+    shuffled(samples, number + 1).into_iter().map(segment).collect()
 }

@@ -9,6 +9,9 @@
 
 #![allow(clippy::print_stdout)]
 
+#[path = "../tests/shuffled/mod.rs"]
+mod shuffled;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,6 +20,7 @@ use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
 use foretell_cache::tier::{Tier, TierOptions};
 use foretell_cache::{Cache, CacheOptions, Segment};
 use foretell_testbed::store::{Store, StoreOptions};
+use shuffled::shuffled;
 
 const SAMPLE_BYTES: u64 = 128 << 10;
 const BLOCK_BYTES: usize = 64 << 10;
@@ -59,7 +63,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let session = cache.attach(backend).session();
         for epoch in 0..EPOCHS {
             let file = session.open("data")?;
-            let order = shuffled(size_bytes / SAMPLE_BYTES, epoch);
+            let order = order(size_bytes / SAMPLE_BYTES, epoch);
             let before =
                 (store.report().bytes_sent, tier.as_ref().map(|tier| tier.stats().hit_blocks));
             let begun = Instant::now();
@@ -95,14 +99,8 @@ fn backend(store: &Store) -> Result<ObjectBackend, Box<dyn std::error::Error>> {
 }
 
 /// All samples once, in the order of this epoch.
-fn shuffled(samples: u64, epoch: u64) -> Vec<Segment> {
-    let mut seed = epoch + 1;
-    let mut order: Vec<u64> = (0..samples).collect();
-    for last in (1..order.len()).rev() {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        order.swap(last, (seed >> 33) as usize % (last + 1));
-    }
+fn order(samples: u64, epoch: u64) -> Vec<Segment> {
     let segment =
         |sample| Segment { offset_bytes: sample * SAMPLE_BYTES, length_bytes: SAMPLE_BYTES };
-    order.into_iter().map(segment).collect()
+    shuffled(samples, epoch + 1).into_iter().map(segment).collect()
 }

@@ -36,8 +36,7 @@ impl Bucket {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         fs::create_dir(folder.path().join("bucket")).expect("made");
-        let bytes: Vec<u8> =
-            (0..3_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let bytes = content();
         fs::write(folder.path().join("bucket/f"), &bytes).expect("written");
         let store = Store::start(folder.path(), &StoreOptions::fast()).expect("it starts");
         Bucket { store, bytes, _folder: folder }

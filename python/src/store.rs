@@ -312,20 +312,8 @@ impl Store {
         }
         // Of a store whose cache another process has, that one has the tier.
         if let Some(fleet) = source.fleet().filter(|_| is_here(way)) {
-            let fleet = fleet.stats();
-            for (name, count) in [
-                ("tier_hit_blocks", fleet.hit_blocks),
-                ("tier_missed_blocks", fleet.missed_blocks),
-                ("tier_put_blocks", fleet.put_blocks),
-                ("tier_declined_blocks", fleet.declined_blocks),
-                ("tier_dropped_blocks", fleet.dropped_blocks),
-                ("tier_leases", fleet.leases),
-                ("tier_waited_blocks", fleet.waited_blocks),
-                ("tier_overdue_blocks", fleet.overdue_blocks),
-                ("tier_refused_values", fleet.refused_values),
-                ("tier_server_errors", fleet.server_errors),
-            ] {
-                counts.set_item(name, count)?;
+            for (name, count) in fleet.stats().named() {
+                counts.set_item(format!("tier_{name}"), count)?;
             }
         }
         Ok(counts)

@@ -13,6 +13,7 @@ use rustix::fs::StatVfs;
 
 use crate::backend::{Backend, BackendError, FileInfo, Found, Listing, Object, Opened, Request};
 
+use super::around::around;
 use super::format::FileKey;
 use super::joint::Joint;
 use super::memory::Pieces;
@@ -55,37 +56,7 @@ impl TieredBackend {
 }
 
 impl Backend for TieredBackend {
-    fn open(&self, path: &str) -> Result<Opened, BackendError> {
-        Ok(self.tiered(path, self.remote.open(path)?))
-    }
-
-    fn open_found(&self, path: &str, file: &FileInfo) -> Result<Opened, BackendError> {
-        Ok(self.tiered(path, self.remote.open_found(path, file)?))
-    }
-
-    fn find(&self, path: &str) -> Result<Found, BackendError> {
-        self.remote.find(path)
-    }
-
-    fn list(&self, path: &str) -> Result<Box<dyn Listing>, BackendError> {
-        self.remote.list(path)
-    }
-
-    fn read_link(&self, path: &str, link: &FileInfo) -> Result<PathBuf, BackendError> {
-        self.remote.read_link(path, link)
-    }
-
-    fn space(&self) -> Result<Option<StatVfs>, BackendError> {
-        self.remote.space()
-    }
-
-    fn lists_all_of_files(&self) -> bool {
-        self.remote.lists_all_of_files()
-    }
-
-    fn depth(&self) -> usize {
-        self.remote.depth()
-    }
+    around!(remote, tiered);
 
     fn gave_up(&self, stream: u64) {
         self.remote.gave_up(stream);

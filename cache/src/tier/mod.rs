@@ -15,11 +15,12 @@
 //!
 //! By module: `format` has the layout on disk and why it survives a crash; `index` and `clock` which block has which
 //! slot; `disk` the files; `shared` what all threads use; `staged`, `writer` and `reader` the ways to and from the disk;
-//! `backend` and `share` how a request is divided between near and far; `trouble` the messages.
+//! `around`, `backend` and `share` how a request is divided between near and far; `trouble` the messages.
 //!
 //! Locks: one for index and queue, held to look up the blocks of a request and never while waiting; one for the jobs of
 //! readers. Neither is taken under the other.
 
+mod around;
 mod backend;
 mod clock;
 mod disk;

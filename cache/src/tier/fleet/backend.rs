@@ -9,6 +9,7 @@ use rustix::fs::StatVfs;
 
 use crate::backend::{Backend, BackendError, FileInfo, Found, Listing, Object, Opened, Request};
 
+use super::super::around::around;
 use super::super::joint::Joint;
 use super::super::memory::Pieces;
 use super::Fleet;
@@ -51,41 +52,11 @@ impl FleetBackend {
 }
 
 impl Backend for FleetBackend {
-    fn open(&self, path: &str) -> Result<Opened, BackendError> {
-        Ok(self.kept(path, self.origin.open(path)?))
-    }
-
-    fn open_found(&self, path: &str, file: &FileInfo) -> Result<Opened, BackendError> {
-        Ok(self.kept(path, self.origin.open_found(path, file)?))
-    }
-
-    fn find(&self, path: &str) -> Result<Found, BackendError> {
-        self.origin.find(path)
-    }
-
-    fn list(&self, path: &str) -> Result<Box<dyn Listing>, BackendError> {
-        self.origin.list(path)
-    }
-
-    fn read_link(&self, path: &str, link: &FileInfo) -> Result<PathBuf, BackendError> {
-        self.origin.read_link(path, link)
-    }
-
-    fn space(&self) -> Result<Option<StatVfs>, BackendError> {
-        self.origin.space()
-    }
-
-    fn lists_all_of_files(&self) -> bool {
-        self.origin.lists_all_of_files()
-    }
+    around!(origin, kept);
 
     fn gave_up(&self, stream: u64) {
         self.fleet.shared.orders().note_end(stream);
         self.origin.gave_up(stream);
-    }
-
-    fn depth(&self) -> usize {
-        self.origin.depth()
     }
 }
 

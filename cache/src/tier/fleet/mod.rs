@@ -17,13 +17,14 @@
 //! So whatever becomes of the server, reads end with the right bytes; `format` says what an attacker with write access could do.
 //!
 //! By module: `address` and `server` say where servers are and talk to them, `format` and `orders` what is on them. `backend`
-//! divides requests into blocks, `block` says what becomes of one. `shared` has the queues, and `away` says
-//! when a server is left alone; `work` and `placing` are what the threads do.
+//! divides requests into blocks, `block` says what becomes of one, and `counts` counts them. `shared` has the queues, and `away`
+//! says when a server is left alone; `work` and `placing` are what the threads do.
 
 mod address;
 mod away;
 mod backend;
 mod block;
+mod counts;
 mod format;
 mod orders;
 mod placing;
@@ -34,13 +35,13 @@ mod work;
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub use address::{is_fleet, shown};
 pub use backend::FleetBackend;
+pub use counts::FleetStats;
 use shared::Shared;
 
 use super::trouble::Kinds;
@@ -51,47 +52,6 @@ use address::Address;
 const THREADS: usize = 4;
 /// How long to wait for a lock that other threads hold for a moment.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
-
-/// Counts since the tier was opened, in blocks unless said otherwise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-pub struct FleetStats {
-    /// Blocks that came from the server and passed the check.
-    pub hit_blocks: u64,
-    /// Blocks that came from the store.
-    pub missed_blocks: u64,
-    /// Blocks put on the server.
-    pub put_blocks: u64,
-    /// Blocks not put, since the server has no room for them.
-    pub declined_blocks: u64,
-    /// Blocks not put, since the server was away or too slow.
-    pub dropped_blocks: u64,
-    /// Leases that this node got: blocks that it fetched for all.
-    pub leases: u64,
-    /// Blocks that another node was fetching when they were wanted.
-    pub waited_blocks: u64,
-    /// Of these, blocks that did not come in time, and were fetched here as well.
-    pub overdue_blocks: u64,
-    /// Values that failed the check.
-    pub refused_values: u64,
-    /// Failures of the server.
-    pub server_errors: u64,
-}
-
-impl std::ops::AddAssign for FleetStats {
-    fn add_assign(&mut self, other: Self) {
-        self.hit_blocks += other.hit_blocks;
-        self.missed_blocks += other.missed_blocks;
-        self.put_blocks += other.put_blocks;
-        self.declined_blocks += other.declined_blocks;
-        self.dropped_blocks += other.dropped_blocks;
-        self.leases += other.leases;
-        self.waited_blocks += other.waited_blocks;
-        self.overdue_blocks += other.overdue_blocks;
-        self.refused_values += other.refused_values;
-        self.server_errors += other.server_errors;
-    }
-}
 
 /// Something is wrong with a shared tier. Reads go on without it.
 #[derive(Debug, thiserror::Error)]
@@ -206,20 +166,7 @@ impl Fleet {
 
     /// Counts since the tier was opened.
     pub fn stats(&self) -> FleetStats {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let counts = &self.shared.counts;
-        FleetStats {
-            hit_blocks: of(&counts.hit),
-            missed_blocks: of(&counts.missed),
-            put_blocks: of(&counts.put),
-            declined_blocks: of(&counts.declined),
-            dropped_blocks: of(&counts.dropped),
-            leases: of(&counts.leases),
-            waited_blocks: of(&counts.waited),
-            overdue_blocks: of(&counts.overdue),
-            refused_values: of(&counts.refused),
-            server_errors: of(&counts.server_errors),
-        }
+        self.shared.counts.now()
     }
 
     /// Sets the listener for trouble with the server. It is called at most once a minute for each kind, in any thread, and must

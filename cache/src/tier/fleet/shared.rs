@@ -11,6 +11,7 @@ use super::FleetTrouble;
 use super::address::Address;
 use super::away::Trouble;
 use super::block::Block;
+use super::counts::Counts;
 use super::format::{Checks, FileId, Token};
 use super::orders::Orders;
 use super::server::{Known, Node, Probed};
@@ -27,20 +28,6 @@ const LEASES_MAX: usize = 1024;
 const EXTENDED_AFTER: u32 = 3;
 /// How long closing the tier goes on to put what has come.
 const END_PATIENCE: Duration = Duration::from_secs(2);
-
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    pub(super) hit: AtomicU64,
-    pub(super) missed: AtomicU64,
-    pub(super) put: AtomicU64,
-    pub(super) declined: AtomicU64,
-    pub(super) dropped: AtomicU64,
-    pub(super) leases: AtomicU64,
-    pub(super) waited: AtomicU64,
-    pub(super) overdue: AtomicU64,
-    pub(super) refused: AtomicU64,
-    pub(super) server_errors: AtomicU64,
-}
 
 pub(super) fn count(counter: &AtomicU64, more: usize) {
     counter.fetch_add(more as u64, Ordering::Relaxed);
