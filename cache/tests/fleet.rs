@@ -2,6 +2,7 @@
 //! and servers, reads end with the right bytes.
 
 mod redis;
+mod shuffled;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -15,6 +16,7 @@ use foretell_cache::backend::{Backend, BackendError, Object, Opened, Request};
 use foretell_cache::tier::fleet::{Fleet, FleetStats};
 use foretell_cache::{Cache, CacheOptions, Segment};
 use redis::Server;
+use shuffled::shuffled;
 
 const BLOCK: usize = 8192;
 /// Blocks that the cache of a node has room for.
@@ -115,12 +117,8 @@ impl Node {
     fn read(&self, whole: &[u8], seed: u64, at_half: impl FnOnce()) {
         let session = self.cache.attach(Arc::clone(&self.backend)).session();
         let file = session.open("file").unwrap();
-        let mut order: Vec<usize> = (0..whole.len().div_ceil(BLOCK)).collect();
-        let mut state = seed | 1;
-        for left in (1..order.len()).rev() {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed);
-            order.swap(left, (state >> 33) as usize % (left + 1));
-        }
+        let order = shuffled(whole.len().div_ceil(BLOCK) as u64, seed);
+        let order: Vec<usize> = order.into_iter().map(|block| block as usize).collect();
         let length_of = |block: usize| BLOCK.min(whole.len() - block * BLOCK);
         let segments: Vec<Segment> = order
             .iter()
@@ -433,19 +431,16 @@ fn all_that_is_on_the_server_expires_and_a_node_takes_its_orders_back() {
     let mut holder = start_holder(&url);
     eventually("a process has published its order", || orders().len() == 1);
     let whole = whole();
-    let origin = Origin::of(&whole, 0);
+    let origin = Origin::new(0);
+    origin.files.put("other", whole.as_slice());
     let node = node(&url, &origin);
     let session = node.cache.attach(Arc::clone(&node.backend)).session();
-    let file = session.open("file").unwrap();
+    let file = session.open("other").unwrap();
     let stream = session.stream();
     stream.hint_file(&file);
     eventually("so has a node of this one", || orders().len() == 2);
     eventually("and has put blocks", || node.stats().put_blocks > 0);
-    for is_killed in [false, true] {
-        if is_killed {
-            holder.kill().unwrap();
-            holder.wait().unwrap();
-        }
+    let check_times = || {
         let keys = server.keys();
         for key in ["foretell:1:readers", "foretell:1:at:", "foretell:1:order:"] {
             assert!(keys.iter().any(|name| name.starts_with(key)), "{key}: {keys:?}");
@@ -455,7 +450,11 @@ fn all_that_is_on_the_server_expires_and_a_node_takes_its_orders_back() {
             // -2: it has expired meanwhile.
             assert!(lasts_ms >= 0 || lasts_ms == -2, "{key} lasts for ever: {lasts_ms}");
         }
-    }
+    };
+    check_times();
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    check_times();
     let Node { fleet, cache, backend, .. } = node;
     drop((stream, file, session, cache, backend, fleet));
     eventually("the node has taken its order back", || orders().len() == 1);
@@ -631,6 +630,105 @@ fn a_full_server_keeps_what_it_can() {
         let told: usize = nodes.iter().map(|node| node.told.lock().unwrap().len()).sum();
         assert_eq!(told, 0);
     }
+}
+
+/// Leaves the server 5 % of its memory, which is more than connections and orders take.
+fn fill(server: &Server) {
+    let set = |most: u64| {
+        assert_eq!(server.say(&["CONFIG", "SET", "maxmemory", &most.to_string()]), "OK");
+    };
+    set(1 << 30);
+    server.say(&["SETRANGE", "filler", "100000000", "x"]);
+    let info = server.say(&["INFO", "memory"]);
+    let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
+    set(used.trim().parse::<u64>().unwrap() * 100 / 95);
+}
+
+#[test]
+fn the_rights_that_the_guide_names_are_enough() {
+    let Some(server) = Server::start(&["--maxmemory", "100mb"]) else { return };
+    let guide = include_str!("../../docs/guide/fleet.md");
+    let rights =
+        guide.lines().find_map(|line| line.trim().strip_prefix("user foretell on >PASSWORD "));
+    let rights = rights.expect("the guide has a line of a configuration").split(' ');
+    let user = ["ACL", "SETUSER", "foretell", "reset", "on", ">right-one"].into_iter();
+    assert_eq!(server.say(&user.chain(rights).collect::<Vec<_>>()), "OK");
+    let url = format!("redis://foretell:right-one@127.0.0.1:{}?lease=400ms", server.port);
+    let mut holder = start_holder(&url);
+    std::thread::sleep(Duration::from_millis(400)); // It extends its leases.
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let whole = whole();
+    let origin = Origin::of(&whole, 1);
+    for is_full in [false, true] {
+        if is_full {
+            fill(&server);
+        }
+        let nodes: Vec<Node> = (0..2).map(|_| node(&url, &origin)).collect();
+        std::thread::scope(|scope| {
+            for (seed, node) in nodes.iter().enumerate() {
+                let whole = &whole;
+                // Longer than the time between two exchanges of orders.
+                let pause = || std::thread::sleep(Duration::from_millis(1200));
+                scope.spawn(move || node.read(whole, seed as u64, pause));
+            }
+        });
+        for node in &nodes {
+            assert_eq!(node.stats().server_errors, 0, "{:?}", node.told);
+            assert!(node.stats().hit_blocks > 0, "{:?}", node.stats());
+        }
+    }
+    assert_eq!(server.say(&["ACL", "LOG"]), "");
+}
+
+#[test]
+fn a_nearly_full_server_loses_what_all_have_read_and_keeps_what_no_program_has_disclosed() {
+    let Some(server) = Server::start(&["--maxmemory", "100mb"]) else { return };
+    let whole = whole();
+    let origin = Origin::of(&whole, 0);
+    node(&server.url(""), &origin).read(&whole, 1, || {});
+    fill(&server);
+    let blocks = || {
+        let not_blocks = ["foretell:1:readers", "foretell:1:at:", "foretell:1:order:"];
+        let keys = server.keys().into_iter();
+        keys.filter(|key| !not_blocks.iter().any(|prefix| key.starts_with(prefix))).count()
+    };
+    assert_eq!(blocks(), whole.len().div_ceil(BLOCK));
+    let (one, other) = (node(&server.url(""), &origin), node(&server.url(""), &origin));
+    let block = |index: usize| {
+        [Segment { offset_bytes: (index * BLOCK) as u64, length_bytes: BLOCK as u64 }]
+    };
+    let [session, of_other] =
+        [&one, &other].map(|node| node.cache.attach(Arc::clone(&node.backend)).session());
+    let [file, file_of_other] = [&session, &of_other].map(|session| session.open("file").unwrap());
+    let (stream, first) = (of_other.stream(), session.stream());
+    stream.hint_segments(&file_of_other, &block(0));
+    first.hint_segments(&file, &block(0));
+    let mut buffer = vec![0; BLOCK];
+    let mut read = |index: usize| {
+        file.read_at(&mut buffer, (index * BLOCK) as u64).unwrap();
+        assert!(buffer == whole[index * BLOCK..][..BLOCK], "block {index}");
+    };
+    // When it knows the orders, a block that is behind all readers goes.
+    let mut index = whole.len() / BLOCK - 1;
+    eventually("a block goes", || {
+        let before = blocks();
+        let stream = session.stream();
+        stream.hint_segments(&file, &block(index));
+        read(index);
+        index -= 2;
+        std::thread::sleep(Duration::from_millis(200));
+        blocks() < before
+    });
+    // Of others nothing is known.
+    let before = blocks();
+    (10..50).for_each(&mut read);
+    assert_eq!(blocks(), before, "with streams");
+    drop(first);
+    (50..90).for_each(&mut read);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(blocks(), before, "without");
+    assert_eq!(one.stats().missed_blocks, 0, "{:?}", one.stats());
 }
 
 /// Three servers that are a cluster.
