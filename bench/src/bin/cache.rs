@@ -48,7 +48,12 @@ impl Backend for Made {
     fn open(&self, path: &str) -> Result<Opened, BackendError> {
         let number: u8 = path.parse().map_err(|_| BackendError::NotFound)?;
         let version = Arc::from([number].as_slice());
-        Ok(Opened { version, is_exact: true, size_bytes: FILE_BYTES, object: Arc::new(MadeFile(number)) })
+        Ok(Opened {
+            version,
+            is_exact: true,
+            size_bytes: FILE_BYTES,
+            object: Arc::new(MadeFile(number)),
+        })
     }
 
     fn depth(&self) -> usize {
