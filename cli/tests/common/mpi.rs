@@ -147,8 +147,16 @@ impl Stage {
     pub(crate) fn new(mpi: &Mpi) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let program = mpi.steps(folder.path());
-        fs::write(folder.path().join("data"), data()).expect("written");
-        Self { folder, program }
+        let stage = Self { folder, program };
+        fs::write(stage.data(), data()).expect("written");
+        stage
+    }
+
+    /// The file that is read. No other run has one of this name: Open MPI has a semaphore on the machine for each name, which a
+    /// process that is killed may leave taken.
+    fn data(&self) -> PathBuf {
+        let folder = self.folder.path();
+        folder.join(format!("data{}", folder.file_name().expect("a name").display()))
     }
 
     pub(crate) fn scratch(&self) -> PathBuf {
@@ -180,7 +188,7 @@ impl Stage {
     ) -> Command {
         self.prepare();
         let mut command = mpi.launch(ranks, with);
-        command.arg(&self.program).arg(self.folder.path().join("data")).arg(self.scratch());
+        command.arg(&self.program).arg(self.data()).arg(self.scratch());
         command
             .arg(self.folder.path().join("lines"))
             .args(themes)
