@@ -1,6 +1,7 @@
-//! What the back end of a tier leaves to the back end around which it is.
+//! What a tier leaves to the back end whose blocks it keeps.
 
-/// The methods of a `Backend` that are those of `self.$inner`, and `open` and `open_found`, whose files `self.$keeps` passes on.
+/// Methods of a `Backend` around another one, `self.$inner`. Most are those of the other one. What `open` and `open_found`
+/// return goes through `self.$keeps`, which may have its blocks kept.
 macro_rules! around {
     ($inner:ident, $keeps:ident) => {
         fn open(&self, path: &str) -> Result<Opened, BackendError> {

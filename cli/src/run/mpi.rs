@@ -1,5 +1,6 @@
 //! What the library for MPI-IO has done in a run: the reports of all ranks, added up.
 
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -44,21 +45,10 @@ impl Reports {
     }
 }
 
-/// The line of one rank.
-#[derive(Deserialize)]
-struct Line {
-    files: u64,
-    collective_calls: u64,
-    informed_calls: u64,
-    passed_calls: u64,
-    disclosed_bytes: u64,
-    read_bytes: u64,
-    why_collective: Option<String>,
-}
-
-/// What all ranks have done that have come to `MPI_Finalize`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+/// What a rank has done, by its line; or all ranks that have come to `MPI_Finalize`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MpiReport {
+    #[serde(skip_deserializing)]
     ranks: u64,
     /// Opens of files that were taken.
     files: u64,
@@ -67,25 +57,26 @@ pub(crate) struct MpiReport {
     passed_calls: u64,
     disclosed_bytes: u64,
     read_bytes: u64,
-    /// Why collective reads of a file are the MPI's; the reason of most ranks that have one.
+    /// Why collective reads of a file are the MPI's; of all ranks, the reason of most.
     why_collective: Option<String>,
 }
 
 fn sum(text: &str) -> Option<MpiReport> {
     let mut all = MpiReport::default();
-    let mut reasons: Vec<String> = Vec::new();
-    for line in text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok()) {
+    let mut reasons: BTreeMap<String, u64> = BTreeMap::new();
+    for rank in text.lines().filter_map(|line| serde_json::from_str::<MpiReport>(line).ok()) {
         all.ranks += 1;
-        all.files += line.files;
-        all.collective_calls += line.collective_calls;
-        all.informed_calls += line.informed_calls;
-        all.passed_calls += line.passed_calls;
-        all.disclosed_bytes += line.disclosed_bytes;
-        all.read_bytes += line.read_bytes;
-        reasons.extend(line.why_collective);
+        all.files += rank.files;
+        all.collective_calls += rank.collective_calls;
+        all.informed_calls += rank.informed_calls;
+        all.passed_calls += rank.passed_calls;
+        all.disclosed_bytes += rank.disclosed_bytes;
+        all.read_bytes += rank.read_bytes;
+        if let Some(why) = rank.why_collective {
+            *reasons.entry(why).or_default() += 1;
+        }
     }
-    let count = |reason: &String| reasons.iter().filter(|other| *other == reason).count();
-    all.why_collective = reasons.iter().max_by_key(|reason| count(reason)).cloned();
+    all.why_collective = reasons.into_iter().max_by_key(|(_, ranks)| *ranks).map(|(why, _)| why);
     (all.ranks > 0).then_some(all)
 }
 

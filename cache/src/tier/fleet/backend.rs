@@ -31,7 +31,8 @@ impl fmt::Debug for FleetBackend {
 
 impl Fleet {
     /// A back end that keeps the blocks of `origin` in this tier. `store` must identify the store, and be the same on all
-    /// machines. Files whose version is not [exact](Opened::is_exact) are read from `origin`, as without the tier.
+    /// machines. A file whose version is not [exact](Opened::is_exact) is not
+    /// shared: its reads go to `origin`.
     pub fn over(self: &Arc<Self>, store: &str, origin: Arc<dyn Backend>) -> FleetBackend {
         FleetBackend { fleet: Arc::clone(self), store: store.into(), origin }
     }

@@ -41,7 +41,7 @@ pub(super) const LASTS: Duration = Duration::from_secs(30);
 const EVERY: Duration = Duration::from_millis(500);
 /// Pause between two batches for each reader that is followed, at least: a server is asked about 50 readers a second by a node.
 const EVERY_READER: Duration = Duration::from_millis(20);
-/// Readers whose orders a node reads.
+/// How many readers of other nodes a node follows, at most.
 pub(super) const READERS_MAX: usize = 256;
 /// Positions of all orders that a node knows, its own among them: 100 MB at most.
 const POSITIONS_MAX: usize = 1 << 20;

@@ -94,7 +94,7 @@ impl Shared {
     }
 
     fn try_to_exchange_orders(&self, servers: &mut Servers) -> Result<(), Failure> {
-        // First, since nothing is published on a server whose memory has no bound.
+        // This comes first: where memory has no bound, nothing is published.
         let infos = servers.ask_all(cmd("INFO").arg("memory"))?;
         let infos = infos.iter().filter_map(text_of);
         let part = infos.filter_map(|info| filled_part(&info)).reduce(f64::max);

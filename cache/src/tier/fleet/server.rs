@@ -114,7 +114,8 @@ pub(super) struct Servers {
     links: HashMap<Node, Link>,
     /// Where commands go, once it is known.
     slots: Option<Slots>,
-    /// Servers to ask for the slots, in this order: those of the address, and the nodes that were known last.
+    /// Servers that may say which node has which slots. They are asked in this order: the last one that has answered, the hosts of
+    /// the address, the nodes of its reply. One that fails goes to the end.
     hosts: Vec<Node>,
     failures: Vec<(Node, Failure)>,
     refusal: Option<Failure>,

@@ -23,7 +23,7 @@ fn tell(one: &mut Orders, other: &mut Orders) {
     }
 }
 
-/// A node with a nearly full server, and another one whose reader has 1, 2, 3 and 4 of this file before it.
+/// Two nodes. The first one has disclosed blocks 1 to 4 of this file. The second one knows that, and its server is nearly full.
 fn pair(a: &FileId) -> (Orders, Orders) {
     let (mut one, mut other) = (Orders::new(&[1; 16]), Orders::new(&[2; 16]));
     disclose(&mut one, 0, a, &[1, 2, 3, 4]);
