@@ -79,10 +79,12 @@ static int read_collectively(const struct call *call, way *original, way *indepe
         report_call(CALL_COLLECTIVE);
         return original(call);
     }
+    struct call informed = *call;
+    informed.is_collective = true;
     if (file->settings.method == METHOD_INFORMED || file->trial.calls == TRIAL_INFORMED)
-        return informed_read(file, call, independent);
+        return informed_read(file, &informed, independent);
     int64_t start_ns = now_ns();
-    int result = trial_is_informed(&file->trial) ? informed_read(file, call, independent)
+    int result = trial_is_informed(&file->trial) ? informed_read(file, &informed, independent)
                                                  : by_collective(file, call, original);
     uint64_t bytes = informed_bytes(call);
     bool is_over = trial_ended(&file->trial, now_ns() - start_ns, bytes, file->comm, file->ranks);
@@ -157,6 +159,7 @@ static int split_end(word mpi_file, void *to, word status, int (*original)(word,
     file->split.is_open = false;
     struct call call = {.file = mpi_file,
                         .is_explicit = true,
+                        .is_collective = true,
                         .at = split.at,
                         .to = to,
                         .count = split.count,

@@ -131,11 +131,39 @@ static bool move_pointer(struct file *file, const struct call *call, uint64_t po
     return PMPI.File_seek(call->file, units, mpi()->seek_set) == 0;
 }
 
-static bool read_locked(struct file *file, const struct call *call)
+/* Bytes of a portion that lie before the file's end. */
+static int64_t bytes_there(const struct file *file, const struct portion *portion)
+{
+    uint64_t low = portion->start_bytes, high = portion->end_bytes; /* what is before `low` is there */
+    while (low < high) {
+        uint64_t middle = high - (high - low) / 2;
+        int64_t end = view_end(&file->view, middle);
+        if (end >= 0 && end <= file->outlook.file_bytes)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return (int64_t)(low - portion->start_bytes);
+}
+
+/* Counts only what is there, of a collective call that the MPI's independent one serves at the end of the file: in MPICH
+ * that one counts what was asked for, and a program that reads until less comes would go on for ever. */
+static void count_there(const struct call *call, int64_t bytes)
+{
+    if (bytes >= 0 && call->is_collective && call->status != mpi()->status_ignore)
+        (void)PMPI.Status_set_elements_x(call->status, mpi()->byte, bytes);
+}
+
+/* False if the MPI is to read; `there_bytes` is how much, where the file ends before the portion does. */
+static bool read_locked(struct file *file, const struct call *call, int64_t *there_bytes)
 {
     struct portion portion;
-    if (!locate(file, call, &portion) || !is_within_file(file, &portion) ||
-        !read_portion(file, call, &portion) ||
+    *there_bytes = -1;
+    bool is_located = locate(file, call, &portion);
+    bool is_within = is_located && is_within_file(file, &portion);
+    if (is_located && !is_within)
+        *there_bytes = bytes_there(file, &portion);
+    if (!is_within || !read_portion(file, call, &portion) ||
         (!call->is_explicit && !move_pointer(file, call, portion.end_bytes))) {
         outlook_cancel(&file->outlook);
         return false;
@@ -156,12 +184,17 @@ int informed_read(struct file *file, const struct call *call, way *independent)
         (void)pthread_mutex_lock(&file->busy);
     else if (pthread_mutex_trylock(&file->busy) != 0)
         return report_call(CALL_PASSED), independent(call);
-    bool is_read = read_locked(file, call);
+    int64_t there_bytes;
+    bool is_read = read_locked(file, call, &there_bytes);
     /* By the pointer, the MPI reads before another thread finds the pointer where it is. */
     int result = is_read || call->is_explicit ? 0 : independent(call);
     file_unlock(file, call->file);
     report_call(is_read ? CALL_INFORMED : CALL_PASSED);
-    return is_read || !call->is_explicit ? result : independent(call);
+    if (!is_read && call->is_explicit)
+        result = independent(call);
+    if (!is_read && result == 0)
+        count_there(call, there_bytes);
+    return result;
 }
 
 int informed_pass(struct file *file, const struct call *call, way *independent)

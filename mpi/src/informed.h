@@ -10,6 +10,7 @@
 struct call {
     word file;
     bool is_explicit; /* an offset is given; else the individual pointer counts, and moves */
+    bool is_collective;
     int64_t at;       /* the offset, in etypes */
     void *to;
     int64_t count;

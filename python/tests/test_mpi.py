@@ -116,6 +116,28 @@ def test_mpi4py_reads_the_same(
     assert (informed > 0) == (method == "informed" or method == "auto")
 
 
+def test_the_guides_program_ends_where_the_file_does(
+    data: Path, tmp_path: Path, command: Path
+) -> None:
+    guide = (Path(__file__).parents[2] / "docs/guide/mpi.md").read_text()
+    example = guide.split("```python\n")[1].split("```")[0]
+    program = tmp_path / "example.py"
+    # Lines of several processes would mix.
+    last = (
+        "open(f'count{comm.rank}', 'w').write(f'{status.Get_count(MPI.BYTE)} {mpi.is_active()}')\n"
+    )
+    program.write_text(f"import os\nos.chdir({str(data.parent)!r})\n{example}{last}")
+
+    def counts(foretell: list[str]) -> list[str]:
+        ranks([str(program)], 2, foretell)
+        return [(data.parent / f"count{rank}").read_text() for rank in range(2)]
+
+    plain = counts([])
+    run = counts([str(command), "run", "-q", "--"])
+    assert [line.replace("True", "False") for line in run] == plain
+    assert all(line.endswith("True") for line in run)
+
+
 def test_a_rank_without_the_library_is_not_waited_for(
     data: Path, tmp_path: Path, command: Path
 ) -> None:
